@@ -12,9 +12,10 @@ type Devices struct {
 
 // GPU is an NVIDIA GPU as /proc/driver/nvidia/gpus describes it.
 type GPU struct {
-	// Name is the GPU's index on this host, in PCI order: "0".
+	// Name is the GPU's index on this host, in PCI order: "0". An excluded GPU
+	// has none, as for NVML, and is called by its PCI address.
 	Name string `json:"name"`
-	// Index is the same as a number.
+	// Index is the same as a number; -1 for an excluded GPU.
 	Index int `json:"index"`
 	// UUID is "GPU-" and a UUID.
 	UUID string `json:"uuid"`
@@ -30,10 +31,11 @@ type GPU struct {
 	// NUMANode is -1 where the firmware says nothing.
 	NUMANode int `json:"numaNode"`
 	// PCIPath is the chain of PCI functions from the root port to the device,
-	// below the host bridge PCIRoot.
+	// which is its last, below the host bridge PCIRoot.
 	PCIRoot string   `json:"pcieRoot,omitempty"`
 	PCIPath []string `json:"pciPath,omitempty"`
-	// Nodes are this GPU's own device nodes: /dev/nvidiaN.
+	// Nodes are this GPU's own device nodes: /dev/nvidiaN. There are none in a
+	// container that was not given this GPU.
 	Nodes []DeviceNode `json:"nodes"`
 }
 
@@ -98,10 +100,12 @@ type RDMADevice struct {
 	// Name is the RDMA device's: "mlx5_0".
 	Name string `json:"name"`
 	// NodeGUID as sysfs spells it: "f452:1403:0008:6a20".
-	NodeGUID string     `json:"nodeGUID,omitempty"`
+	NodeGUID string `json:"nodeGUID,omitempty"`
+	// NodeType is "CA", "RNIC" ...
 	NodeType string     `json:"nodeType,omitempty"`
 	Ports    []RDMAPort `json:"ports,omitempty"`
-	// The character devices; UMAD and ISSM have one for each port that has any.
+	// The character devices, as far as they are below the root's /dev; UMAD and
+	// ISSM have one for each port that has any.
 	Uverbs *DeviceNode  `json:"uverbs,omitempty"`
 	UMAD   []DeviceNode `json:"umad,omitempty"`
 	ISSM   []DeviceNode `json:"issm,omitempty"`
