@@ -1,0 +1,70 @@
+package cdi
+
+import (
+	"errors"
+	"fmt"
+
+	reference "tags.cncf.io/container-device-interface/pkg/cdi"
+	"tags.cncf.io/container-device-interface/pkg/parser"
+	specs "tags.cncf.io/container-device-interface/specs-go"
+)
+
+// check is the reference library's validation of a spec in memory (its own
+// needs a file), with what the library does not look at or panics on.
+func check(spec *specs.Spec) error {
+	if err := ValidateKind(spec.Kind); err != nil {
+		return err
+	}
+	if err := specs.ValidateVersion(spec); err != nil {
+		return err
+	}
+	if err := checkEdits(&spec.ContainerEdits); err != nil {
+		return fmt.Errorf("spec of %s: %w", spec.Kind, err)
+	}
+	if len(spec.Devices) == 0 {
+		return fmt.Errorf("spec of %s: has no devices", spec.Kind)
+	}
+	seen := map[string]bool{}
+	for _, d := range spec.Devices {
+		if err := parser.ValidateDeviceName(d.Name); err != nil {
+			return fmt.Errorf("spec of %s: %w", spec.Kind, err)
+		}
+		if seen[d.Name] {
+			return fmt.Errorf("spec of %s: device %q is there twice", spec.Kind, d.Name)
+		}
+		seen[d.Name] = true
+		if err := checkEdits(&d.ContainerEdits); err != nil {
+			return fmt.Errorf("spec of %s: device %s: %w", spec.Kind, d.Name, err)
+		}
+	}
+	return nil
+}
+
+func checkEdits(e *specs.ContainerEdits) error {
+	if err := checkNull(e); err != nil {
+		return err
+	}
+	return (&reference.ContainerEdits{ContainerEdits: e}).Validate()
+}
+
+// checkNull refuses a list with an empty element ("deviceNodes: [null]"), which
+// the reference library dereferences.
+func checkNull(e *specs.ContainerEdits) error {
+	null := false
+	for _, n := range e.DeviceNodes {
+		null = null || n == nil
+	}
+	for _, m := range e.Mounts {
+		null = null || m == nil
+	}
+	for _, h := range e.Hooks {
+		null = null || h == nil
+	}
+	for _, n := range e.NetDevices {
+		null = null || n == nil
+	}
+	if null {
+		return errors.New("a list of container edits has an empty element")
+	}
+	return nil
+}

@@ -1,0 +1,99 @@
+package cdi
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// File is a file to be written.
+type File struct {
+	Path string
+	Data []byte
+}
+
+// specMode lets every engine read a spec, rootless ones too.
+const specMode = 0o644
+
+// Replace writes the files and then removes the others, which may be missing,
+// all in one directory. Readers see each file whole, the old or the new one. If
+// anything fails before the first file is in its place, nothing has changed.
+func Replace(dir string, files []File, remove []string) error {
+	for _, path := range append(paths(files), remove...) {
+		if info, err := os.Lstat(path); err == nil && info.IsDir() {
+			return fmt.Errorf("%s is a directory, expected a file or nothing: remove it", path)
+		}
+	}
+	var temps []string
+	defer func() {
+		for _, t := range temps {
+			os.Remove(t) // gone already where the rename was reached
+		}
+	}()
+	for _, f := range files {
+		temp, err := writeTemp(f)
+		if err != nil {
+			return fmt.Errorf("writing %s: %w", f.Path, err)
+		}
+		temps = append(temps, temp)
+	}
+	for i, f := range files {
+		if err := os.Rename(temps[i], f.Path); err != nil {
+			return err
+		}
+	}
+	for _, path := range remove {
+		if err := os.Remove(path); err != nil && !notExist(err) {
+			return err
+		}
+	}
+	return syncDir(dir)
+}
+
+// writeTemp writes a file beside the one that it is to become, through to the
+// disk, with its final mode: an engine that watches the directory may open it
+// as soon as it has its name.
+func writeTemp(f File) (name string, err error) {
+	// No engine reads a name that ends so.
+	temp, err := os.CreateTemp(filepath.Dir(f.Path), "."+filepath.Base(f.Path)+".*.tmp")
+	if err != nil {
+		return "", err
+	}
+	defer func() {
+		if err != nil {
+			os.Remove(temp.Name())
+		}
+	}()
+	_, err = temp.Write(f.Data)
+	if err == nil {
+		err = temp.Chmod(specMode)
+	}
+	if err == nil {
+		err = temp.Sync()
+	}
+	return temp.Name(), errors.Join(err, temp.Close())
+}
+
+// syncDir makes renames and removals in a directory last. Some file systems
+// (overlay on some kernels, 9p) cannot, and say EINVAL.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil && !errors.Is(err, fs.ErrInvalid) {
+		return err
+	}
+	return nil
+}
+
+func paths(files []File) []string {
+	var out []string
+	for _, f := range files {
+		out = append(out, f.Path)
+	}
+	return out
+}
