@@ -1,0 +1,58 @@
+# `make` builds, `make demo` shows, `make test` proves. `make help` lists the rest.
+
+BIN      := bin
+PROGRAMS := cdi-gen netdev-hook
+FUZZTIME ?= 10s
+
+# The programs' version is the commit that the Go tool records. It cannot where
+# git is missing or refuses the checkout (another owner's); that must not stop a build.
+BUILDVCS   := $(shell git log -1 >/dev/null 2>&1 && echo auto || echo false)
+# urfave_cli_no_docs leaves urfave/cli's man-page renderer out.
+BUILDFLAGS := -trimpath -buildvcs=$(BUILDVCS) -tags urfave_cli_no_docs -ldflags '-s -w'
+
+.PHONY: build
+build: ## build the programs, static, into bin/
+	CGO_ENABLED=0 go build $(BUILDFLAGS) -o $(BIN)/ $(PROGRAMS:%=./cmd/%)
+
+.PHONY: cgo
+cgo: ## build cdi-gen with NVML into bin/cgo/ (needs a C compiler)
+	CGO_ENABLED=1 go build $(BUILDFLAGS) -o $(BIN)/cgo/ ./cmd/cdi-gen
+
+.PHONY: demo
+demo: build ## show the main job: inventory, a pod's spec, a NIC in a container
+	@hack/install-deps
+	@hack/demo
+
+.PHONY: test
+test: build ## check formatting, vet, run all tests, real engines included
+	@hack/install-deps
+	@unformatted=$$(gofmt -l .); test -z "$$unformatted" || { echo "gofmt -w these:" $$unformatted; exit 1; }
+	go vet ./...
+	@command -v cc >/dev/null && $(MAKE) --no-print-directory cgo || echo "no C compiler: the build with NVML is not checked"
+	go test -count=1 ./...
+
+.PHONY: bench
+bench: ## run the benchmarks, no tests
+	go test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## run each fuzz test for FUZZTIME (10s)
+	hack/fuzz $(FUZZTIME)
+
+.PHONY: golden
+golden: ## rewrite the golden files; read the difference before committing it
+	go test $$(go list -f '{{range .TestImports}}{{if eq . "podrail/internal/golden"}}{{$$.ImportPath}}{{end}}{{end}} {{range .XTestImports}}{{if eq . "podrail/internal/golden"}}{{$$.ImportPath}}{{end}}{{end}}' ./...) -update
+
+.PHONY: gpu-smoke-bundle
+gpu-smoke-bundle: build ## build what hack/gpu-smoke needs on a GPU machine into bin/
+	CGO_ENABLED=0 go build $(BUILDFLAGS) -o $(BIN)/gpu/ ./hack/oci-with-cdi
+	GOBIN=$(abspath $(BIN)/gpu) CGO_ENABLED=1 go install -tags 'netgo osusergo' \
+		-ldflags '-s -w -extldflags "-static"' github.com/opencontainers/runc@v1.5.2
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf $(BIN)
+
+.PHONY: help
+help: ## say what there is to make
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
