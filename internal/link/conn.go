@@ -61,17 +61,28 @@ func OpenAt(ns *os.File) (*Conn, error) {
 	return c, err
 }
 
-// inNamespace runs f in a network namespace, on a thread that ends with it:
-// no way back to the old namespace is needed, so none can fail.
+// inNamespace runs f on a thread in a network namespace. A thread that does not
+// find back to its own namespace ends with its goroutine.
 func inNamespace(ns *os.File, f func() error) error {
 	done := make(chan error)
 	go func() {
 		runtime.LockOSThread()
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("entering network namespace %s: %w", ns.Name(), err)
+		old, err := os.Open("/proc/thread-self/ns/net")
+		if err != nil {
+			runtime.UnlockOSThread()
+			done <- err
 			return
 		}
-		done <- f()
+		defer old.Close()
+		if err = unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+			err = fmt.Errorf("entering network namespace %s: %w", ns.Name(), err)
+		} else {
+			err = f()
+		}
+		if unix.Setns(int(old.Fd()), unix.CLONE_NEWNET) == nil {
+			runtime.UnlockOSThread()
+		}
+		done <- err
 	}()
 	return <-done
 }
