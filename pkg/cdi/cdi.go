@@ -61,8 +61,6 @@ type Built struct {
 	Specs []*Spec
 	// Absent are the kinds without devices.
 	Absent []string
-	// Notes say what was left out although it was given, and why.
-	Notes []string
 }
 
 // Spec is a CDI spec and the name that its file has, without extension.
@@ -86,20 +84,19 @@ func Build(root *discover.Root, host *discover.Host, given discover.Devices, o O
 	for _, kind := range []struct {
 		name  string
 		count int
-		build func() (*specs.Spec, []string, error)
+		build func() (*specs.Spec, error)
 	}{
-		{o.GPUKind, len(given.GPUs), func() (*specs.Spec, []string, error) { return gpuSpec(root, host, given.GPUs, o) }},
-		{o.NICKind, len(given.NICs), func() (*specs.Spec, []string, error) { return nicSpec(root, host, given.NICs, o) }},
+		{o.GPUKind, len(given.GPUs), func() (*specs.Spec, error) { return gpuSpec(root, host, given.GPUs, o) }},
+		{o.NICKind, len(given.NICs), func() (*specs.Spec, error) { return nicSpec(root, host, given.NICs, o) }},
 	} {
 		if kind.count == 0 {
 			built.Absent = append(built.Absent, kind.name)
 			continue
 		}
-		spec, notes, err := kind.build()
+		spec, err := kind.build()
 		if err != nil {
 			return nil, err
 		}
-		built.Notes = append(built.Notes, notes...)
 		edits := &spec.ContainerEdits
 		edits.Mounts = append(edits.Mounts, mounts...)
 		edits.Env = mergeEnv(edits.Env, o.Env)

@@ -7,7 +7,6 @@ import (
 
 	"podrail/pkg/discover"
 
-	"tags.cncf.io/container-device-interface/pkg/parser"
 	specs "tags.cncf.io/container-device-interface/specs-go"
 )
 
@@ -21,17 +20,17 @@ const allDevices = "all"
 // The index counts in PCI order whatever the order in which GPUs were asked for:
 // that is how CUDA (CUDA_DEVICE_ORDER=PCI_BUS_ID) and NVML count in a container
 // that has just these.
-func gpuSpec(root *discover.Root, host *discover.Host, gpus []discover.GPU, o Options) (*specs.Spec, []string, error) {
+func gpuSpec(root *discover.Root, host *discover.Host, gpus []discover.GPU, o Options) (*specs.Spec, error) {
 	gpus = slices.Clone(gpus)
 	slices.SortFunc(gpus, func(a, b discover.GPU) int { return a.Index - b.Index })
 
 	control, err := controlNodes(host, o.Capabilities)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	driver, err := driverMounts(root, host.DriverVersion, o)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	spec := &specs.Spec{ContainerEdits: specs.ContainerEdits{
 		// Any other value, an image's "all" among them, makes the NVIDIA
@@ -40,26 +39,20 @@ func gpuSpec(root *discover.Root, host *discover.Host, gpus []discover.GPU, o Op
 		DeviceNodes: nodes(control),
 		Mounts:      driver,
 	}}
-	var notes []string
 	var all []discover.DeviceNode
 	var byUUID []specs.Device
 	for i, gpu := range gpus {
 		if len(gpu.Nodes) == 0 {
-			return nil, nil, fmt.Errorf("GPU %s (%s): no device node /dev/nvidia%d: load the driver fully (nvidia-modprobe -c %d)",
+			return nil, fmt.Errorf("GPU %s (%s): no device node /dev/nvidia%d: load the driver fully (nvidia-modprobe -c %d)",
 				gpu.PCIAddress, gpu.UUID, gpu.Minor, gpu.Minor)
 		}
 		all = append(all, gpu.Nodes...)
 		spec.Devices = append(spec.Devices, nodesDevice(strconv.Itoa(i), gpu.Nodes))
-		// The driver writes "GPU-????????-..." until a GPU was first opened.
-		if parser.ValidateDeviceName(gpu.UUID) != nil {
-			notes = append(notes, fmt.Sprintf("GPU %s has no UUID yet (%q): it is named by index alone", gpu.PCIAddress, gpu.UUID))
-			continue
-		}
 		byUUID = append(byUUID, nodesDevice(gpu.UUID, gpu.Nodes))
 	}
 	spec.Devices = append(spec.Devices, byUUID...)
 	spec.Devices = append(spec.Devices, nodesDevice(allDevices, all))
-	return spec, notes, nil
+	return spec, nil
 }
 
 func nodesDevice(name string, list []discover.DeviceNode) specs.Device {

@@ -28,22 +28,21 @@ type nicPlan struct {
 // lists all NICs: a hook for each would run them one after the other and could
 // not undo the first when the second fails. The poststop hook takes no NIC's
 // name, so it is at spec level, once.
-func nicSpec(root *discover.Root, host *discover.Host, nics []discover.NIC, o Options) (*specs.Spec, []string, error) {
+func nicSpec(root *discover.Root, host *discover.Host, nics []discover.NIC, o Options) (*specs.Spec, error) {
 	withHook := o.NICMode == NICHook || o.NICMode == NICNative
 	if withHook {
 		if err := checkHook(root, o.HookPath); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 	}
-	var notes []string
 	var plans []nicPlan
 	for _, nic := range nics {
 		plan, err := planNIC(host, nic, o.MAD)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if !withHook && len(plan.nodes) == 0 {
-			return nil, nil, fmt.Errorf("NIC %s has no RDMA device, and NIC mode %s writes device nodes alone: "+
+			return nil, fmt.Errorf("NIC %s has no RDMA device, and NIC mode %s writes device nodes alone: "+
 				"leave it out, or use NIC mode %s", nic.Name, o.NICMode, NICHook)
 		}
 		plans = append(plans, plan)
@@ -56,7 +55,7 @@ func nicSpec(root *discover.Root, host *discover.Host, nics []discover.NIC, o Op
 	if withHook {
 		spec.ContainerEdits.Hooks = []*specs.Hook{hook(o.HookPath, "poststop")}
 	}
-	return spec, notes, nil
+	return spec, nil
 }
 
 // planNIC checks that the NIC can be given: its name must be one that CDI and
