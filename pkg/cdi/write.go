@@ -18,12 +18,13 @@ type File struct {
 const specMode = 0o644
 
 // Replace writes the files and then removes the others, which may be missing,
-// all in one directory. Readers see each file whole, the old or the new one. If
-// anything fails before the first file is in its place, nothing has changed.
-func Replace(dir string, files []File, remove []string) error {
+// all in one directory, and returns those that it removed. Readers see each file
+// whole, the old or the new one. If anything fails before the first file is in
+// its place, nothing has changed.
+func Replace(dir string, files []File, remove []string) (removed []string, err error) {
 	for _, path := range append(paths(files), remove...) {
 		if info, err := os.Lstat(path); err == nil && info.IsDir() {
-			return fmt.Errorf("%s is a directory, expected a file or nothing: remove it", path)
+			return nil, fmt.Errorf("%s is a directory, expected a file or nothing: remove it", path)
 		}
 	}
 	var temps []string
@@ -35,21 +36,25 @@ func Replace(dir string, files []File, remove []string) error {
 	for _, f := range files {
 		temp, err := writeTemp(f)
 		if err != nil {
-			return fmt.Errorf("writing %s: %w", f.Path, err)
+			return nil, fmt.Errorf("writing %s: %w", f.Path, err)
 		}
 		temps = append(temps, temp)
 	}
 	for i, f := range files {
 		if err := os.Rename(temps[i], f.Path); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	for _, path := range remove {
-		if err := os.Remove(path); err != nil && !notExist(err) {
-			return err
+		err := os.Remove(path)
+		switch {
+		case err == nil:
+			removed = append(removed, path)
+		case !notExist(err):
+			return removed, err
 		}
 	}
-	return syncDir(dir)
+	return removed, syncDir(dir)
 }
 
 // writeTemp writes a file beside the one that it is to become, through to the

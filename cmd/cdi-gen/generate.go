@@ -1,0 +1,310 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"podrail/internal/allocate"
+	"podrail/pkg/cdi"
+	"podrail/pkg/discover"
+
+	"github.com/urfave/cli/v2"
+)
+
+// defaultDir is where all engines look for specs made at run time.
+const defaultDir = "/var/run/cdi"
+
+func (p *program) generateCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "generate",
+		Usage: "write CDI specs for the given GPUs and NICs",
+		UsageText: "cdi-gen generate --all | [--gpus LIST] [--nics LIST] | --allocation FILE [OPTION ...]\n\n" +
+			"Example: the specs of one pod, among others in one directory\n\n" +
+			"   cdi-gen generate --gpus 0,1 --nics gpu0rdma0,gpu1rdma0 --name my-pod\n" +
+			"   podman run --device nvidia.com/gpu=my-pod-all --device dra.net/nic=my-pod-all IMAGE",
+		Description: "One call states all devices of its --name: a kind without devices has its file removed.\n" +
+			"What is written is printed: one line for each file, one for each device.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "all", Usage: "all GPUs and hardware NICs of this host that it does not need itself", DisableDefaultText: true},
+			&cli.StringFlag{Name: "gpus", Usage: "`LIST` of GPUs: indices, UUIDs, PCI addresses, with commas between; all; none"},
+			&cli.StringFlag{Name: "nics", Usage: "`LIST` of NICs: interfaces, RDMA devices, PCI addresses, with commas between; all; none"},
+			&cli.StringFlag{Name: "allocation", Usage: "JSON `FILE` of GPUs and NICs, as `cdi-gen list -o json` writes it; - is stdin"},
+			&cli.StringFlag{Name: "output", Value: defaultDir, Usage: "`DIR` for the specs, or a file that ends in .yaml or .json, or - for stdout"},
+			&cli.StringFlag{Name: "format", Value: "yaml", Usage: "`FORMAT` of the specs: yaml, json"},
+			&cli.StringFlag{Name: "name", Usage: "`NAME` in file and device names, so that many pods share a directory: a pod's UID, say"},
+			rootFlag(),
+			&cli.StringFlag{Name: "driver-root", Value: "/", Usage: "`DIR` below which the driver's libraries and programs are"},
+			&cli.StringFlag{Name: "gpu-kind", Value: cdi.DefaultGPUKind, Usage: "`VENDOR/CLASS` of the GPUs' spec"},
+			&cli.StringFlag{Name: "nic-kind", Value: cdi.DefaultNICKind, Usage: "`VENDOR/CLASS` of the NICs' spec"},
+			&cli.StringFlag{Name: "hook-path", Usage: "`PATH` of netdev-hook as the engine will call it", DefaultText: "netdev-hook beside cdi-gen, else /usr/bin/netdev-hook"},
+			&cli.StringFlag{Name: "nic-mode", Value: "auto", Usage: "how NICs reach a container, `MODE`: hook moves them, native has the runtime move them (CDI 1.1.0), devices gives device nodes alone, auto is devices in a pod and hook elsewhere"},
+			&cli.BoolFlag{Name: "mad", Usage: "give the NICs' umad nodes, too (subnet management)", DisableDefaultText: true},
+			&cli.StringFlag{Name: "capabilities", Value: "compute,utility", Usage: "`LIST` of what containers need of the driver"},
+			&cli.GenericFlag{Name: "mount", Value: &listValue{}, Usage: "also mount `HOST:CONTAINER[:OPTS]`; may be repeated"},
+			&cli.GenericFlag{Name: "env", Value: &listValue{}, Usage: "also set `NAME=VALUE` in containers; may be repeated"},
+			&cli.IntFlag{Name: "expect-gpus", Usage: "fail unless there are `N` GPUs", DefaultText: "not checked"},
+			&cli.IntFlag{Name: "expect-nics", Usage: "fail unless there are `N` NICs", DefaultText: "not checked"},
+		},
+		Action: p.generate,
+	}
+}
+
+func rootFlag() cli.Flag {
+	return &cli.StringFlag{Name: "root", Value: "/", Usage: "`DIR` that stands for this host's /; with another nothing live is asked"}
+}
+
+func (p *program) generate(c *cli.Context) error {
+	options, err := buildOptions(c)
+	if err != nil {
+		return err
+	}
+	out, err := parseOutput(c)
+	if err != nil {
+		return err
+	}
+	if err := checkSelection(c); err != nil {
+		return err
+	}
+	root, host, err := p.readHost(c)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+
+	answer, err := p.allocation(c, host)
+	if err != nil {
+		return err
+	}
+	if err := expectCounts(c, answer); err != nil {
+		return err
+	}
+	p.leaveOutNodeless(root, &answer, &options)
+	built, err := cdi.Build(root, host, answer.Devices, options)
+	if err != nil {
+		return err
+	}
+	if out.path == "-" {
+		return p.printSpecs(built, out.format)
+	}
+	return p.writeSpecs(built, answer, options.Name, out)
+}
+
+// buildOptions are all flags that say how the specs look.
+func buildOptions(c *cli.Context) (o cdi.Options, err error) {
+	o = cdi.Options{
+		Name:       c.String("name"),
+		GPUKind:    c.String("gpu-kind"),
+		NICKind:    c.String("nic-kind"),
+		DriverRoot: c.String("driver-root"),
+		HookPath:   c.String("hook-path"),
+		MAD:        c.Bool("mad"),
+	}
+	wrong := func(flag string, err error) error { return usagef("--%s: %w", flag, err) }
+	if err := cdi.ValidateName(o.Name); err != nil {
+		return o, wrong("name", err)
+	}
+	if err := cdi.ValidateKind(o.GPUKind); err != nil {
+		return o, wrong("gpu-kind", err)
+	}
+	if err := cdi.ValidateKind(o.NICKind); err != nil {
+		return o, wrong("nic-kind", err)
+	}
+	if o.GPUKind == o.NICKind {
+		return o, usagef("--nic-kind %s: is the GPUs' kind too; each needs its own", o.NICKind)
+	}
+	if !filepath.IsAbs(o.DriverRoot) {
+		return o, usagef("--driver-root %q: must be an absolute path", o.DriverRoot)
+	}
+	if o.NICMode, err = cdi.ParseNICMode(c.String("nic-mode")); err != nil {
+		return o, wrong("nic-mode", err)
+	}
+	if o.Capabilities, err = cdi.ParseCapabilities(c.String("capabilities")); err != nil {
+		return o, wrong("capabilities", err)
+	}
+	for _, s := range listFlag(c, "mount") {
+		m, err := cdi.ParseMount(s)
+		if err != nil {
+			return o, wrong("mount", err)
+		}
+		o.Mounts = append(o.Mounts, m)
+	}
+	for _, s := range listFlag(c, "env") {
+		variable, err := cdi.ParseEnv(s)
+		if err != nil {
+			return o, wrong("env", err)
+		}
+		o.Env = append(o.Env, variable)
+	}
+	if o.HookPath == "" {
+		o.HookPath = defaultHook()
+	}
+	if !filepath.IsAbs(o.HookPath) {
+		return o, usagef("--hook-path %q: must be an absolute path", o.HookPath)
+	}
+	return o, nil
+}
+
+// defaultHook is the netdev-hook beside this program: the two are built and
+// installed together.
+func defaultHook() string {
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "netdev-hook")
+		if _, err := os.Stat(beside); err == nil {
+			return beside
+		}
+	}
+	return "/usr/bin/netdev-hook"
+}
+
+// readHost reads the host below --root and says what could not be read.
+func (p *program) readHost(c *cli.Context) (*discover.Root, *discover.Host, error) {
+	root, err := discover.OpenRoot(c.String("root"))
+	if err != nil {
+		return nil, nil, err
+	}
+	host, err := discover.Read(root)
+	if err != nil {
+		root.Close()
+		return nil, nil, err
+	}
+	for _, problem := range host.Problems {
+		p.log.Warn("could not be read fully", "device", problem.Device, "problem", problem.Text)
+	}
+	return root, host, nil
+}
+
+// checkSelection refuses selections that exclude each other.
+func checkSelection(c *cli.Context) error {
+	if err := noArgs(c); err != nil {
+		return err
+	}
+	lists := c.IsSet("gpus") || c.IsSet("nics")
+	switch {
+	case c.Bool("all") && lists:
+		return usagef("--all and --gpus or --nics exclude each other: --gpus all --nics none is all GPUs, say")
+	case c.IsSet("allocation") && (c.Bool("all") || lists):
+		return usagef("--allocation and --all, --gpus or --nics exclude each other")
+	}
+	for _, name := range []string{"gpus", "nics", "allocation", "output"} {
+		if c.IsSet(name) && c.String(name) == "" {
+			return usagef("--%s is empty", name)
+		}
+	}
+	for _, name := range []string{"expect-gpus", "expect-nics"} {
+		if c.Int(name) < 0 {
+			return usagef("--%s %d: must be 0 or more", name, c.Int(name))
+		}
+	}
+	return nil
+}
+
+// allocation asks the source that the flags name.
+func (p *program) allocation(c *cli.Context, host *discover.Host) (answer allocate.Answer, err error) {
+	switch {
+	case c.Bool("all"):
+		answer = allocate.All(host)
+	case c.IsSet("allocation"):
+		answer, err = p.allocationFile(host, c.String("allocation"))
+	case c.IsSet("gpus") || c.IsSet("nics"):
+		answer, err = allocate.Lists(host, c.String("gpus"), c.String("nics"))
+	default:
+		err = allocate.ErrNone{}
+	}
+	if err != nil {
+		return answer, err
+	}
+	for _, left := range answer.LeftOut {
+		p.log.Info("left out", "device", left)
+	}
+	if !answer.GPUs {
+		p.log.Info("no GPUs: nothing asked for any", "source", answer.How)
+	}
+	if !answer.NICs {
+		p.log.Info("no NICs: nothing asked for any", "source", answer.How)
+	}
+	none := len(answer.Devices.GPUs)+len(answer.Devices.NICs) == 0
+	if none && c.Bool("all") {
+		return answer, fmt.Errorf("nothing to write: below %s there is no NVIDIA GPU (/proc/driver/nvidia/gpus) "+
+			"and no hardware NIC that this host can do without (/sys/class/net, /sys/class/infiniband)", c.String("root"))
+	}
+	return answer, nil
+}
+
+func (p *program) allocationFile(host *discover.Host, name string) (allocate.Answer, error) {
+	if name == "-" {
+		return allocate.File(host, p.stdin, "-")
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return allocate.Answer{}, fmt.Errorf("--allocation: %w", err)
+	}
+	defer f.Close()
+	return allocate.File(host, f, name)
+}
+
+// expectCounts compares what was given with what the caller expects.
+func expectCounts(c *cli.Context, answer allocate.Answer) error {
+	var gpus, nics []string
+	for _, g := range answer.Devices.GPUs {
+		gpus = append(gpus, g.Name)
+	}
+	for _, n := range answer.Devices.NICs {
+		nics = append(nics, n.Name)
+	}
+	return errors.Join(
+		expectCount(c, "expect-gpus", "GPUs", gpus, answer.How),
+		expectCount(c, "expect-nics", "NICs", nics, answer.How),
+	)
+}
+
+func expectCount(c *cli.Context, flag, what string, given []string, how string) error {
+	if !c.IsSet(flag) || c.Int(flag) == len(given) {
+		return nil
+	}
+	return fmt.Errorf("--%s %d: %s gives %d %s (%s)", flag, c.Int(flag), how, len(given), what, strings.Join(given, ", "))
+}
+
+// leaveOutNodeless leaves out NICs without device nodes where nodes are all that
+// is written, unless the caller named them: then that is an error of Build's.
+func (p *program) leaveOutNodeless(root *discover.Root, answer *allocate.Answer, o *cdi.Options) {
+	if o.NICMode == cdi.NICAuto {
+		o.NICMode = cdi.DetectNICMode(root)
+	}
+	if o.NICMode != cdi.NICDevices || answer.NamedNICs {
+		return
+	}
+	answer.Devices.NICs = slices.DeleteFunc(slices.Clone(answer.Devices.NICs), func(nic discover.NIC) bool {
+		if len(nic.RDMA) == 0 {
+			p.log.Info("left out", "device", "NIC "+nic.Name+": has no RDMA device, and only device nodes are written (--nic-mode devices)")
+		}
+		return len(nic.RDMA) == 0
+	})
+}
+
+// printSpecs writes the specs to stdout, one document for each kind.
+func (p *program) printSpecs(built *cdi.Built, format cdi.Format) error {
+	for _, spec := range built.Specs {
+		data, err := spec.Marshal(format)
+		if err != nil {
+			return err
+		}
+		if _, err := p.stdout.Write(data); err != nil {
+			return err
+		}
+	}
+	printDevices(p.stderr, built.Specs)
+	return nil
+}
+
+func printDevices(w io.Writer, specs []*cdi.Spec) {
+	for _, spec := range specs {
+		for _, name := range spec.QualifiedNames() {
+			fmt.Fprintln(w, name)
+		}
+	}
+}
