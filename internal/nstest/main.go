@@ -37,8 +37,8 @@ func Main(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// require skips the test without what Main makes.
-func require(t testing.TB) {
+// Require skips a test that needs what Main makes, where Main could not make it.
+func Require(t testing.TB) {
 	t.Helper()
 	if os.Getenv(stage) == "" {
 		if os.Geteuid() == 0 {

@@ -42,7 +42,7 @@ type Namespace struct {
 // that is down. It lives until the test ends.
 func New(t testing.TB) *Namespace {
 	t.Helper()
-	require(t)
+	Require(t)
 	path := filepath.Join(t.TempDir(), "netns")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -64,7 +64,7 @@ func New(t testing.TB) *Namespace {
 // it is as private as one of New's, but all tests of the package share it.
 func Own(t testing.TB) *Namespace {
 	t.Helper()
-	require(t)
+	Require(t)
 	return &Namespace{Path: fmt.Sprintf("/proc/%d/ns/net", os.Getpid())}
 }
 
@@ -152,7 +152,7 @@ type Child struct {
 // long as the process unless something else holds it.
 func Process(t testing.TB) *Child {
 	t.Helper()
-	require(t)
+	Require(t)
 	return start(t, unix.CLONE_NEWNET, onThread)
 }
 

@@ -139,3 +139,16 @@ func (n *Namespace) sysctls(b *strings.Builder, name string) error {
 		return nil
 	})
 }
+
+// JSON runs ip in the namespace and decodes what it prints. If it fails, the test
+// ends.
+func (n *Namespace) JSON(t testing.TB, v any, args ...string) {
+	t.Helper()
+	out := n.Run(t, "ip", append([]string{"-j"}, args...)...)
+	if strings.TrimSpace(out) == "" { // iproute2's way to list nothing
+		out = "[]"
+	}
+	if err := json.Unmarshal([]byte(out), v); err != nil {
+		t.Fatalf("ip %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
