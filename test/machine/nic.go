@@ -26,6 +26,7 @@ func (m *Machine) NIC(t testing.TB, name string, i int) {
 		ip link add "$name" address "02:00:00:00:00:1$i" mtu 8896 type veth peer name "$name" mtu 8896 netns rail
 		ip -n rail link set "$name" up
 		ip link property add dev "$name" altname "enp145s${i}f0np0"
+		echo 0 >"/proc/sys/net/ipv6/conf/$name/accept_dad" # which takes a second or two
 		ip link set "$name" up
 		echo 2 >"/proc/sys/net/ipv4/conf/$name/arp_ignore"
 		ip addr add "192.168.$i.2/32" dev "$name"
