@@ -104,15 +104,14 @@ func buildOptions(c *cli.Context) (o cdi.Options, err error) {
 		HookPath:   c.String("hook-path"),
 		MAD:        c.Bool("mad"),
 	}
-	wrong := func(flag string, err error) error { return usagef("--%s: %w", flag, err) }
+	// The package's errors begin with what is wrong: name "a/b", mount "/a".
 	if err := cdi.ValidateName(o.Name); err != nil {
-		return o, wrong("name", err)
+		return o, usagef("--%w", err)
 	}
-	if err := cdi.ValidateKind(o.GPUKind); err != nil {
-		return o, wrong("gpu-kind", err)
-	}
-	if err := cdi.ValidateKind(o.NICKind); err != nil {
-		return o, wrong("nic-kind", err)
+	for _, kind := range []string{o.GPUKind, o.NICKind} {
+		if err := cdi.ValidateKind(kind); err != nil {
+			return o, &usageError{err}
+		}
 	}
 	if o.GPUKind == o.NICKind {
 		return o, usagef("--nic-kind %s: is the GPUs' kind too; each needs its own", o.NICKind)
@@ -121,22 +120,22 @@ func buildOptions(c *cli.Context) (o cdi.Options, err error) {
 		return o, usagef("--driver-root %q: must be an absolute path", o.DriverRoot)
 	}
 	if o.NICMode, err = cdi.ParseNICMode(c.String("nic-mode")); err != nil {
-		return o, wrong("nic-mode", err)
+		return o, &usageError{err}
 	}
 	if o.Capabilities, err = cdi.ParseCapabilities(c.String("capabilities")); err != nil {
-		return o, wrong("capabilities", err)
+		return o, usagef("--capabilities: %w", err)
 	}
 	for _, s := range listFlag(c, "mount") {
 		m, err := cdi.ParseMount(s)
 		if err != nil {
-			return o, wrong("mount", err)
+			return o, usagef("--%w", err)
 		}
 		o.Mounts = append(o.Mounts, m)
 	}
 	for _, s := range listFlag(c, "env") {
 		variable, err := cdi.ParseEnv(s)
 		if err != nil {
-			return o, wrong("env", err)
+			return o, usagef("--%w", err)
 		}
 		o.Env = append(o.Env, variable)
 	}
@@ -257,8 +256,8 @@ func expectCounts(c *cli.Context, answer allocate.Answer) error {
 		nics = append(nics, n.Name)
 	}
 	return errors.Join(
-		expectCount(c, "expect-gpus", "GPUs", gpus, answer.How),
-		expectCount(c, "expect-nics", "NICs", nics, answer.How),
+		expectCount(c, "expect-gpus", "GPU", gpus, answer.How),
+		expectCount(c, "expect-nics", "NIC", nics, answer.How),
 	)
 }
 
@@ -266,7 +265,7 @@ func expectCount(c *cli.Context, flag, what string, given []string, how string) 
 	if !c.IsSet(flag) || c.Int(flag) == len(given) {
 		return nil
 	}
-	return fmt.Errorf("--%s %d: %s gives %d %s (%s)", flag, c.Int(flag), how, len(given), what, strings.Join(given, ", "))
+	return fmt.Errorf("--%s %d: %s gives %s (%s)", flag, c.Int(flag), how, count(len(given), what), strings.Join(given, ", "))
 }
 
 // leaveOutNodeless leaves out NICs without device nodes where nodes are all that

@@ -23,7 +23,7 @@ type output struct {
 func parseOutput(c *cli.Context) (output, error) {
 	format, err := cdi.ParseFormat(c.String("format"))
 	if err != nil {
-		return output{}, usagef("--format: %w", err)
+		return output{}, usagef("--%w", err)
 	}
 	out := output{path: c.String("output"), format: format}
 	switch ext := filepath.Ext(out.path); ext {

@@ -37,7 +37,7 @@ func (p *program) remove(c *cli.Context) error {
 		}
 	}
 	if err := cdi.ValidateName(c.String("name")); err != nil {
-		return usagef("--name: %w", err)
+		return usagef("--%w", err)
 	}
 	removed, err := cdi.Remove(c.String("output"), kinds, c.String("name"))
 	for _, path := range removed {

@@ -52,8 +52,8 @@ func (p *program) validate(c *cli.Context) error {
 		fmt.Fprintln(p.stdout, f)
 	}
 	if len(findings) > 0 {
-		return fmt.Errorf("%s of %s wrong: generate the specs again (cdi-gen generate)",
-			count(len(findings), "thing"), count(len(files), "file"))
+		return fmt.Errorf("%s in %s: generate what is ours again (cdi-gen generate), remove or mend the rest",
+			count(len(findings), "finding"), count(len(files), "file"))
 	}
 	p.log.Info("valid", "files", len(files))
 	return nil

@@ -3,6 +3,7 @@ package cdi
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	reference "tags.cncf.io/container-device-interface/pkg/cdi"
 	"tags.cncf.io/container-device-interface/pkg/parser"
@@ -14,6 +15,9 @@ import (
 func check(spec *specs.Spec) error {
 	if err := ValidateKind(spec.Kind); err != nil {
 		return err
+	}
+	if err := checkNull(spec); err != nil {
+		return fmt.Errorf("spec of %s: %w", spec.Kind, err)
 	}
 	if err := specs.ValidateVersion(spec); err != nil {
 		return err
@@ -41,30 +45,26 @@ func check(spec *specs.Spec) error {
 }
 
 func checkEdits(e *specs.ContainerEdits) error {
-	if err := checkNull(e); err != nil {
-		return err
-	}
 	return (&reference.ContainerEdits{ContainerEdits: e}).Validate()
 }
 
 // checkNull refuses a list with an empty element ("deviceNodes: [null]"), which
 // the reference library dereferences.
-func checkNull(e *specs.ContainerEdits) error {
-	null := false
-	for _, n := range e.DeviceNodes {
-		null = null || n == nil
-	}
-	for _, m := range e.Mounts {
-		null = null || m == nil
-	}
-	for _, h := range e.Hooks {
-		null = null || h == nil
-	}
-	for _, n := range e.NetDevices {
-		null = null || n == nil
-	}
-	if null {
-		return errors.New("a list of container edits has an empty element")
+func checkNull(spec *specs.Spec) error {
+	for _, e := range allEdits(spec) {
+		if slices.Contains(e.DeviceNodes, nil) || slices.Contains(e.Mounts, nil) ||
+			slices.Contains(e.Hooks, nil) || slices.Contains(e.NetDevices, nil) {
+			return errors.New("a list of container edits has an empty element")
+		}
 	}
 	return nil
+}
+
+// allEdits are those of the spec and of its devices.
+func allEdits(spec *specs.Spec) []*specs.ContainerEdits {
+	all := []*specs.ContainerEdits{&spec.ContainerEdits}
+	for i := range spec.Devices {
+		all = append(all, &spec.Devices[i].ContainerEdits)
+	}
+	return all
 }

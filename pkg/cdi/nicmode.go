@@ -29,7 +29,7 @@ func ParseNICMode(s string) (NICMode, error) {
 	case NICAuto, NICHook, NICNative, NICDevices:
 		return m, nil
 	}
-	return "", fmt.Errorf("NIC mode %q: must be auto, hook, native or devices", s)
+	return "", fmt.Errorf("nic-mode %q: must be auto, hook, native or devices", s)
 }
 
 // DetectNICMode is NICDevices inside a pod or container that has a network

@@ -105,11 +105,7 @@ func stale(root *discover.Root, spec *specs.Spec) []string {
 			out = append(out, text)
 		}
 	}
-	all := []*specs.ContainerEdits{&spec.ContainerEdits}
-	for i := range spec.Devices {
-		all = append(all, &spec.Devices[i].ContainerEdits)
-	}
-	for _, edits := range all {
+	for _, edits := range allEdits(spec) {
 		for _, n := range edits.DeviceNodes {
 			add(staleNode(root, n))
 		}

@@ -36,7 +36,7 @@ func Replace(dir string, files []File, remove []string) (removed []string, err e
 	for _, f := range files {
 		temp, err := writeTemp(f)
 		if err != nil {
-			return nil, fmt.Errorf("writing %s: %w", f.Path, err)
+			return nil, fmt.Errorf("writing %s: %w", f.Path, cause(err))
 		}
 		temps = append(temps, temp)
 	}
@@ -79,6 +79,14 @@ func writeTemp(f File) (name string, err error) {
 		err = temp.Sync()
 	}
 	return temp.Name(), errors.Join(err, temp.Close())
+}
+
+// cause is an error without the temporary file's name.
+func cause(err error) error {
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
+		return pathError.Err
+	}
+	return err
 }
 
 // syncDir makes renames and removals in a directory last. Some file systems
