@@ -78,7 +78,7 @@ func (c *Conn) Routes() ([]Route, error) {
 			return nil, fmt.Errorf("listing routes: %w", err)
 		}
 		for _, m := range msgs {
-			r, err := parseRoute(m)
+			r, err := ParseRoute(m)
 			if err != nil {
 				return nil, err
 			}
@@ -199,9 +199,9 @@ func parseAddr(msg []byte) (Addr, error) {
 	return a, nil
 }
 
-// parseRoute parses an RTM_NEWROUTE message. RTA_TABLE goes beyond the 255
+// ParseRoute parses an RTM_NEWROUTE message. RTA_TABLE goes beyond the 255
 // tables of the header.
-func parseRoute(msg []byte) (Route, error) {
+func ParseRoute(msg []byte) (Route, error) {
 	attrs, err := parseAttrs(msg, unix.SizeofRtMsg)
 	if err != nil {
 		return Route{}, fmt.Errorf("parsing a route: %w", err)
