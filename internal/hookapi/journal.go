@@ -118,3 +118,10 @@ type Saved struct {
 	// an address's lifetime counts from there.
 	ReadAt int64 `json:"readAt"`
 }
+
+// Failure is what a hook that failed had to say.
+type Failure struct {
+	Time      time.Time `json:"time"`
+	Container string    `json:"container,omitempty"`
+	Message   string    `json:"message"`
+}

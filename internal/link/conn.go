@@ -137,6 +137,11 @@ func (c *Conn) Dump(msgType uint16, family int, attrs ...nl.NetlinkRequestData) 
 	// Every dump takes struct ifinfomsg for its header: the kernel looks at the
 	// family alone, which comes first in all of them, unless asked to be strict.
 	data := append([]nl.NetlinkRequestData{nl.NewIfInfomsg(family)}, attrs...)
+	// A dump that fails ends with NLMSG_DONE, the errno and the kernel's message,
+	// without the request that comes between them in NLMSG_ERROR: package nl
+	// (v1.3.1) looks for one all the same and panics. So: no messages here.
+	_ = c.socket.Socket.SetExtAck(false)
+	defer c.socket.Socket.SetExtAck(true)
 	var err error
 	for range dumpAttempts {
 		var msgs [][]byte

@@ -1,0 +1,316 @@
+package netdev
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"podrail/internal/hookapi"
+	"podrail/internal/link"
+)
+
+// attach journals all NICs of a call, then moves them one by one. On an error
+// the caller releases the container.
+func (s *session) attach(container hookapi.Container, target *namespace, netdevs []hookapi.Netdev) error {
+	if err := s.clear(container, target, netdevs); err != nil {
+		return err
+	}
+	var snap *snapshot
+	var moving []*hookapi.Entry
+	for _, nd := range netdevs {
+		joined, err := s.join(container, target, nd)
+		if err != nil {
+			return fmt.Errorf("%s: %w", nd.Name, err)
+		}
+		if joined {
+			continue
+		}
+		if snap == nil {
+			if snap, err = readSnapshot(s.own); err != nil {
+				return err
+			}
+		}
+		e, err := s.prepare(container, target, nd, snap)
+		if err != nil {
+			return fmt.Errorf("%s: %w", nd.Name, err)
+		}
+		moving = append(moving, e)
+	}
+	for _, e := range moving {
+		if err := s.record(e); err != nil {
+			return err
+		}
+	}
+	for _, e := range moving {
+		if err := s.moveIn(e, target); err != nil {
+			return fmt.Errorf("%s: %w", e.Netdev.Name, err)
+		}
+	}
+	return nil
+}
+
+// clear settles what earlier containers left of the wanted NICs: it brings home
+// what only dead ones hold, and refuses what a living one has elsewhere.
+func (s *session) clear(container hookapi.Container, target *namespace, netdevs []hookapi.Netdev) error {
+	for _, nd := range netdevs {
+		e := s.entryOf(nd)
+		if e == nil || e.Phase == hookapi.Attached && e.Owner.Same(target.id) {
+			continue
+		}
+		// A container of the same id elsewhere is this one's former life.
+		e.Containers = slices.DeleteFunc(e.Containers, func(c hookapi.Container) bool {
+			return c.ID == container.ID && c.Start != container.Start || !alive(c)
+		})
+		if e.Phase != hookapi.Attached {
+			e.Containers = nil // whoever was moving it died, or this call would not have the lock
+		}
+		if len(e.Containers) > 0 {
+			return fmt.Errorf("%s: is held by %s: stop that first, or take the NIC away with `netdev-hook return %s --force`", nd.Name, holders(e), nd.Name)
+		}
+		if err := s.settle(e); err != nil {
+			return fmt.Errorf("%s is not home yet from its last container: %w", nd.Name, err)
+		}
+	}
+	return nil
+}
+
+func (s *session) entryOf(nd hookapi.Netdev) *hookapi.Entry {
+	i := slices.IndexFunc(s.entries, func(e *hookapi.Entry) bool {
+		if nd.ID != "" {
+			return e.Identity == nd.ID && e.Home.Same(s.own.id)
+		}
+		return e.Netdev.Name == nd.Name && e.Home.Same(s.own.id)
+	})
+	if i < 0 {
+		return nil
+	}
+	return s.entries[i]
+}
+
+// join adds a container to those that hold a NIC in their common namespace: the
+// second container of a pod, one that was restarted in it, or a hook that the
+// engine injected twice.
+func (s *session) join(container hookapi.Container, target *namespace, nd hookapi.Netdev) (bool, error) {
+	e := s.entryOf(nd)
+	if e == nil {
+		return false, nil
+	}
+	if slices.Contains(e.Containers, container) {
+		return true, nil
+	}
+	l, err := s.inside(e, target)
+	if err != nil {
+		return false, err
+	}
+	if l == nil {
+		return false, fmt.Errorf("should be in the container's network namespace, but is not there: a workload moved it on; `netdev-hook return %s --force` brings it home", nd.Name)
+	}
+	e.Containers = append(slices.DeleteFunc(e.Containers, func(c hookapi.Container) bool { return c.ID == container.ID || !alive(c) }), container)
+	return true, s.journal.write(e)
+}
+
+// prepare makes a NIC's journal entry. Nothing has changed when it fails.
+func (s *session) prepare(container hookapi.Container, target *namespace, nd hookapi.Netdev, snap *snapshot) (*hookapi.Entry, error) {
+	l, err := snap.find(nd)
+	if err != nil {
+		return nil, err
+	}
+	if err := snap.mayLeave(l); err != nil {
+		return nil, err
+	}
+	e := &hookapi.Entry{
+		Phase: hookapi.Moving, Netdev: nd, Identity: l.Identity(), Home: s.own.id, Owner: target.id,
+		InsideName: nd.Name, Containers: []hookapi.Container{container}, Since: time.Now().UTC(),
+	}
+	there, err := target.conn()
+	if err != nil {
+		return nil, err
+	}
+	links, err := there.Links()
+	if err != nil {
+		return nil, err
+	}
+	if err := nameFree(links, e.InsideName); err != nil {
+		return nil, err
+	}
+	e.InsideIndex = freeIndex(links, l.Index)
+	if e.Saved, err = snap.save(l); err != nil {
+		return nil, err
+	}
+	if err := s.planRDMA(e, l); err != nil {
+		return nil, err
+	}
+	if l.Virtual() || !inInitialNamespace() {
+		path := filepath.Join(s.journal.dir, "pins", strings.TrimSuffix(entryName(e), entrySuffix))
+		if e.Pin, err = planPin(path); err != nil {
+			return nil, err
+		}
+	}
+	return e, nil
+}
+
+// freeIndex is the interface index that a link will have in a namespace: its
+// own where that is free, as the kernel would choose, else one above all others,
+// asked for (IFLA_NEW_IFINDEX), so that the journal knows it before the move.
+func freeIndex(links []link.Link, index int) int {
+	highest, taken := index, false
+	for _, l := range links {
+		highest = max(highest, l.Index)
+		taken = taken || l.Index == index
+	}
+	if taken {
+		return highest + 1
+	}
+	return index
+}
+
+// inInitialNamespace says whether the calling thread is in the kernel's first
+// network namespace, which has sysctls that no other shows (net/core/sysctl_net_core.c).
+func inInitialNamespace() bool {
+	_, err := os.Stat("/proc/sys/net/core/netdev_max_backlog")
+	return err == nil
+}
+
+func (s *session) record(e *hookapi.Entry) error {
+	if err := s.journal.write(e); err != nil {
+		return err
+	}
+	s.entries = append(s.entries, e)
+	return nil
+}
+
+// moveIn moves a journaled NIC into the container's namespace and configures it
+// there, one request a step: the kernel would take name and settings in the
+// request that moves, but leave the NIC moved when one of those fails.
+func (s *session) moveIn(e *hookapi.Entry, target *namespace) error {
+	if e.Pin != nil {
+		if err := mountPin(e.Pin, target); err != nil {
+			return err
+		}
+	}
+	here, err := s.own.conn()
+	if err != nil {
+		return err
+	}
+	to := []attribute{number(unix.IFLA_NET_NS_FD, uint32(target.file.Fd()))}
+	if e.InsideIndex != e.Saved.Index {
+		to = append(to, number(iflaNewIfindex, uint32(e.InsideIndex)))
+	}
+	if err := here.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(e.Saved.Index, 0, 0, to...))); err != nil {
+		return explainMove(err)
+	}
+	if err := configureInside(e, target); err != nil {
+		return err
+	}
+	if err := s.moveRDMA(e, target); err != nil {
+		return err
+	}
+	e.Phase = hookapi.Attached
+	return s.journal.write(e)
+}
+
+func explainMove(err error) error {
+	switch {
+	case errors.Is(err, unix.EINVAL):
+		return fmt.Errorf("the kernel does not let it leave its network namespace (netns-immutable): %w", err)
+	case errors.Is(err, unix.EPERM):
+		return fmt.Errorf("moving it needs root on the host (CAP_NET_ADMIN over both network namespaces); a rootless engine cannot give a NIC: %w", err)
+	}
+	return fmt.Errorf("move it into the container: %w", err)
+}
+
+// configureInside gives the NIC in the container what it had on the host.
+func configureInside(e *hookapi.Entry, target *namespace) error {
+	c, err := target.conn()
+	if err != nil {
+		return err
+	}
+	if err := rename(c, e.InsideIndex, e.InsideName); err != nil {
+		return err
+	}
+	if err := target.do(func() error {
+		want := setByHand(e.Saved.Sysctls, readSysctls("default"))
+		want["ipv6/conf/disable_ipv6"] = e.Saved.Sysctls["ipv6/conf/disable_ipv6"]
+		return writeSysctls(e.InsideName, want)
+	}); err != nil {
+		return err
+	}
+	var add [][]byte
+	for _, m := range e.Saved.Addresses {
+		if !madeByKernel(m) {
+			add = append(add, addressInside(m, e.InsideIndex, e.Saved.Name, e.InsideName))
+		}
+	}
+	if err := replay(c, unix.RTM_NEWADDR, "address", add); err != nil {
+		return err
+	}
+	if err := c.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(e.InsideIndex, link.FlagUp, link.FlagUp))); err != nil {
+		return fmt.Errorf("set it up in the container: %w", err)
+	}
+	add = nil
+	for _, m := range byDependency(e.Saved.Routes) {
+		if wantedInside(m) {
+			add = append(add, routeTo(m, e.InsideIndex))
+		}
+	}
+	if err := replay(c, unix.RTM_NEWROUTE, "route", add); err != nil {
+		return err
+	}
+	add = nil
+	for _, m := range e.Saved.Rules {
+		add = append(add, ruleTo(m, e.Saved.Name, e.InsideName))
+	}
+	if err := replay(c, unix.RTM_NEWRULE, "rule", add); err != nil {
+		return err
+	}
+	add = nil
+	for _, m := range e.Saved.Neighbours {
+		add = append(add, neighbourTo(m, e.InsideIndex))
+	}
+	return replay(c, unix.RTM_NEWNEIGH, "neighbour", add)
+}
+
+// rename names a link; a link that has the name already is left alone.
+func rename(c *link.Conn, index int, name string) error {
+	links, err := c.Links()
+	if err != nil {
+		return err
+	}
+	for _, l := range links {
+		if l.Index == index && l.Name == name {
+			return nil
+		}
+	}
+	// Older kernels rename only what is down; after a move it is.
+	if err := c.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(index, 0, 0, text(unix.IFLA_IFNAME, name)))); err != nil {
+		return fmt.Errorf("name it %q: %w", name, err)
+	}
+	return nil
+}
+
+// replay sends messages of one kind. One that is there already is fine.
+func replay(c *link.Conn, msgType uint16, what string, msgs [][]byte) error {
+	for _, m := range msgs {
+		err := c.Do(msgType, unix.NLM_F_CREATE|unix.NLM_F_EXCL, link.Raw(m))
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("add %s: %w", describe(what, m), err)
+		}
+	}
+	return nil
+}
+
+func describe(what string, m []byte) string {
+	switch what {
+	case "address":
+		return "address " + prefixOf(m).String()
+	case "route":
+		return "route to " + destination(m)
+	}
+	return "a " + what
+}

@@ -1,0 +1,246 @@
+package netdev
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"podrail/internal/hookapi"
+	"podrail/internal/link"
+)
+
+// returnWait bounds the wait for a NIC that the kernel is returning: it takes
+// apart a network namespace some 20 ms after the last user, longer under load.
+// What comes later is found by reconcile.
+const returnWait = 3 * time.Second
+
+// bringHome brings a NIC home from wherever it is, restores it, and forgets it.
+// It may be called again after any failure or interruption.
+func (s *session) bringHome(e *hookapi.Entry) error {
+	if e.Phase == hookapi.Attached {
+		e.Phase = hookapi.Returning
+		if err := s.journal.write(e); err != nil {
+			return err
+		}
+	}
+	err := s.fetchAndRestore(e)
+	if err != nil {
+		e.LastError = err.Error()
+		return errors.Join(err, s.journal.write(e))
+	}
+	if e.Pin != nil {
+		if err := unpin(e.Pin); err != nil {
+			e.LastError = err.Error()
+			return errors.Join(err, s.journal.write(e))
+		}
+	}
+	s.entries = slices.DeleteFunc(s.entries, func(other *hookapi.Entry) bool { return other == e })
+	return s.journal.remove(e)
+}
+
+func (s *session) fetchAndRestore(e *hookapi.Entry) error {
+	home, err := findNamespace(e.Home, nil, nil)
+	if errors.Is(err, errNamespaceGone) {
+		return nil // there is no home to go to; what was there is gone, too
+	}
+	if err != nil {
+		return err
+	}
+	defer home.close()
+	owner, err := findNamespace(e.Owner, e.Pin, e.Containers)
+	if err != nil && !errors.Is(err, errNamespaceGone) {
+		return err
+	}
+	defer owner.close()
+	// RDMA first: a RoCE device's GIDs follow its netdev.
+	if err := s.fetchRDMA(e, home, owner); err != nil {
+		return err
+	}
+	if err := s.fetch(e, home, owner); err != nil {
+		return err
+	}
+	return restore(e, home)
+}
+
+// fetch makes sure that the NIC is at home. A virtual NIC that nothing kept is
+// gone with its namespace: that is no error any more, and nothing is left to do.
+func (s *session) fetch(e *hookapi.Entry, home, owner *namespace) error {
+	if owner != nil {
+		l, err := s.inside(e, owner)
+		if err != nil {
+			return err
+		}
+		if l != nil {
+			return fetchFrom(e, home, owner, *l)
+		}
+	}
+	deadline := time.Now().Add(returnWait)
+	for {
+		l, err := atHome(e, home)
+		if l != nil || err != nil {
+			return err
+		}
+		if virtualEntry(e) {
+			s.reports = append(s.reports, fmt.Sprintf("%s (%s) is gone: its network namespace died and was not pinned", e.Netdev.Name, e.Identity))
+			return nil
+		}
+		if owner == nil && time.Now().After(deadline) {
+			return fmt.Errorf("is neither home nor in a network namespace that can be seen from here; reconcile looks again")
+		}
+		if owner != nil {
+			return s.fetchFromElsewhere(e, home)
+		}
+		time.Sleep(5 * time.Millisecond) // the kernel is at work: see returnWait
+	}
+}
+
+// fetchFromElsewhere looks for a NIC that a workload moved on to a namespace of
+// its own.
+func (s *session) fetchFromElsewhere(e *hookapi.Entry, home *namespace) error {
+	seen := map[uint64]bool{home.id.Inode: true}
+	paths := append(namespaceMounts("/proc/thread-self", ""), namespaceMounts("/proc/1", "/proc/1/root")...)
+	for _, path := range append(paths, processNamespaces()...) {
+		n, err := openNamespace(path)
+		if err != nil {
+			continue
+		}
+		found, err := fetchIfThere(e, home, n, seen)
+		n.close()
+		if found || err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("is neither home nor in a network namespace that can be seen from here; reconcile looks again")
+}
+
+func fetchIfThere(e *hookapi.Entry, home, n *namespace, seen map[uint64]bool) (bool, error) {
+	if seen[n.id.Inode] {
+		return false, nil
+	}
+	seen[n.id.Inode] = true
+	c, err := n.conn()
+	if err != nil {
+		return false, nil
+	}
+	links, err := c.Links()
+	if err != nil {
+		return false, nil
+	}
+	i := slices.IndexFunc(links, func(l link.Link) bool { return l.Identity() == e.Identity })
+	if i < 0 {
+		return false, nil
+	}
+	return true, fetchFrom(e, home, n, links[i])
+}
+
+// fetchFrom moves the NIC home out of a namespace. It leaves behind what would
+// hinder it: a master, and names that the workload gave it.
+func fetchFrom(e *hookapi.Entry, home, from *namespace, l link.Link) error {
+	c, err := from.conn()
+	if err != nil {
+		return err
+	}
+	if l.Master != 0 {
+		if err := c.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(l.Index, 0, 0, number(unix.IFLA_MASTER, 0)))); err != nil {
+			return fmt.Errorf("take it out of its master: %w", err)
+		}
+	}
+	// Names that it did not have at home could be somebody's there.
+	added := slices.DeleteFunc(slices.Clone(l.AltNames), func(n string) bool { return e.Saved != nil && slices.Contains(e.Saved.AltNames, n) })
+	if err := altNames(c, unix.RTM_DELLINKPROP, l.Index, added); err != nil {
+		return err
+	}
+	err = moveHome(e, home, c, l)
+	if errors.Is(err, unix.EEXIST) { // an alternative name is somebody else's at home by now
+		if err := altNames(c, unix.RTM_DELLINKPROP, l.Index, l.AltNames); err != nil {
+			return err
+		}
+		err = moveHome(e, home, c, l)
+	}
+	if err != nil {
+		return fmt.Errorf("move it home: %w", err)
+	}
+	return nil
+}
+
+// moveHome asks for no name: the kernel keeps the current one, or gives it
+// "dev%d" where that is taken at home, and the move cannot fail for it.
+func moveHome(e *hookapi.Entry, home *namespace, from *link.Conn, l link.Link) error {
+	to := []attribute{number(unix.IFLA_NET_NS_FD, uint32(home.file.Fd()))}
+	if e.Saved != nil && l.Index != e.Saved.Index && indexFree(home, e.Saved.Index) {
+		to = append(to, number(iflaNewIfindex, uint32(e.Saved.Index)))
+	}
+	return from.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(l.Index, 0, 0, to...)))
+}
+
+func indexFree(n *namespace, index int) bool {
+	c, err := n.conn()
+	if err != nil {
+		return false
+	}
+	links, err := c.Links()
+	return err == nil && !slices.ContainsFunc(links, func(l link.Link) bool { return l.Index == index })
+}
+
+// inside is the NIC in its owner's namespace, nil when it is not there. The
+// index is the kernel's and stays, whatever the workload calls the NIC.
+func (s *session) inside(e *hookapi.Entry, owner *namespace) (*link.Link, error) {
+	c, err := owner.conn()
+	if err != nil {
+		return nil, err
+	}
+	links, err := c.Links()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		if virtualEntry(e) && l.Index == e.InsideIndex || !virtualEntry(e) && l.Identity() == e.Identity {
+			return &l, nil
+		}
+	}
+	return nil, nil
+}
+
+// atHome is the NIC at home, nil when it is not there.
+func atHome(e *hookapi.Entry, home *namespace) (*link.Link, error) {
+	c, err := home.conn()
+	if err != nil {
+		return nil, err
+	}
+	links, err := c.Links()
+	if err != nil {
+		return nil, err
+	}
+	for _, l := range links {
+		if l.Identity() == e.Identity && (!virtualEntry(e) || looksLike(l, e)) {
+			return &l, nil
+		}
+	}
+	return nil, nil
+}
+
+// looksLike guards against a new virtual link that got the index of one that is
+// away: it would have neither the name nor the address.
+func looksLike(l link.Link, e *hookapi.Entry) bool {
+	if e.Saved == nil {
+		return l.Name == e.Netdev.Name
+	}
+	mac := e.Saved.Attributes[unix.IFLA_ADDRESS]
+	return l.Name == e.Saved.Name || l.Name == e.InsideName || slices.Equal(parseMAC(l.MAC), mac)
+}
+
+func virtualEntry(e *hookapi.Entry) bool { return len(e.Identity) > 8 && e.Identity[:8] == "ifindex/" }
+
+// isHome says whether the NIC of an attached entry is home all the same.
+func (s *session) isHome(e *hookapi.Entry) (bool, error) {
+	home, err := findNamespace(e.Home, nil, nil)
+	if err != nil {
+		return false, nil
+	}
+	defer home.close()
+	l, err := atHome(e, home)
+	return l != nil, err
+}
