@@ -155,6 +155,11 @@ func TestHostile(t *testing.T) {
 			if !slices.Equal(names, want) {
 				t.Errorf("GPUs are %q, want %q", names, want)
 			}
+			for _, gpu := range got.GPUs {
+				if given := strings.Contains(tt.problem, gpu.PCIAddress); len(gpu.Nodes) == 0 != given {
+					t.Errorf("GPU %s has nodes %v", gpu.Name, gpu.Nodes)
+				}
+			}
 			for _, nic := range want9(t, got) {
 				if nic.DefaultRoute == "" && nic.RDMA == nil && nic.Name != "gpu0rdma0" {
 					t.Errorf("%s has lost its RDMA device", nic.Name)
@@ -273,6 +278,32 @@ func TestInterfaceElsewhere(t *testing.T) {
 		t.Errorf("without interface it is %+v, with interface %+v", got, want)
 	}
 	if diff := cmp.Diff(want.RDMA, got.RDMA); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestPorts: of an RDMA device with two ports each belongs to an interface of
+// its own; where many have one port, to the one that it names.
+func TestPorts(t *testing.T) {
+	t.Parallel()
+	const dev = "sys/devices/pci0000:00/0000:00:03.0/virtio0"
+	dir := copyTree(t, "no-devices")
+	symlink(t, dir, "/"+dev, dev+"/infiniband/mlx4_0/device")
+	symlink(t, dir, "/"+dev+"/infiniband/mlx4_0", "sys/class/infiniband/mlx4_0")
+	write(t, dir, dev+"/infiniband/mlx4_0/ports/1/gid_attrs/ndevs/0", "nic1\n")
+	write(t, dir, dev+"/infiniband/mlx4_0/ports/2/link_layer", "Ethernet\n")
+	write(t, dir, "net.json", `{"links": [
+		{"ifindex": 2, "name": "representor0", "parentBus": "virtio", "parentDev": "virtio0"},
+		{"ifindex": 5, "name": "nic1", "parentBus": "virtio", "parentDev": "virtio0"},
+		{"ifindex": 4, "name": "nic2", "parentBus": "virtio", "parentDev": "virtio0", "port": 1},
+		{"ifindex": 3, "name": "nic3", "parentBus": "virtio", "parentDev": "virtio0", "port": 2}]}`)
+	var got []string
+	for _, nic := range read(t, dir).NICs {
+		if nic.RDMA != nil {
+			got = append(got, nic.Name+" "+nic.Identity)
+		}
+	}
+	if diff := cmp.Diff([]string{"nic1 virtio/virtio0", "nic2 virtio/virtio0/1"}, got); diff != "" {
 		t.Error(diff)
 	}
 }
