@@ -16,13 +16,13 @@ import (
 
 func TestMain(m *testing.M) { nstest.Main(m) }
 
-// nics are the names of the NICs of newHost; NIC i is made by machine.NIC(.., i).
+// nics are the names of the NICs of newHost; NIC i is made with number i+1.
 var nics = []string{"gpu0rdma0", "gpu1rdma0"}
 
 // host is a machine with NICs and their spec.
 type host struct {
 	machine.Engine
-	network string
+	runtime, network string
 	// before is what the NICs were like.
 	before string
 }
@@ -32,8 +32,10 @@ type host struct {
 func newHost(t *testing.T, runtime, network string) *host {
 	t.Helper()
 	m := machine.New(t)
+	// Podman's bridge sets this on first use, and with it a sysctl of every link.
+	m.Run(t, "sysctl", "-qw", "net.ipv4.ip_forward=1")
 	for i, name := range nics {
-		m.NIC(t, name, i)
+		m.NIC(t, name, i+1)
 	}
 	m.NIC(t, "eth0", 9)
 	m.Run(t, "ip", "route", "add", "default", "via", "192.168.9.1", "dev", "eth0")
@@ -42,17 +44,18 @@ func newHost(t *testing.T, runtime, network string) *host {
 	m.Run(t, "cdi-gen", "generate", "--nics", strings.Join(nics, ","), "--nic-mode", "hook")
 	return &host{
 		Engine:  machine.Engine{Machine: m, Global: []string{"--runtime=" + runtime}},
-		network: network,
-		before:  m.Snapshot(t, nics...),
+		runtime: runtime, network: network,
+		before: m.Snapshot(t, nics...),
 	}
 }
 
 // create is `podman run` or another command that creates a container which has NICs.
 func (h *host) create(command string, devices []string, options ...string) []string {
-	args := append([]string{command, "--network=" + h.network}, options...)
+	args := []string{command, "--network=" + h.network}
 	for _, d := range devices {
 		args = append(args, "--device=dra.net/nic="+d)
 	}
+	args = append(args, options...)
 	return append(args, "--rootfs", machine.Rootfs)
 }
 
@@ -67,7 +70,7 @@ func (h *host) inside(t *testing.T, container string, indices ...int) {
 	t.Helper()
 	ns := h.Inside(t, container)
 	for _, i := range indices {
-		machine.CheckNIC(t, ns, nics[i], i)
+		machine.CheckNIC(t, ns, nics[i], i+1)
 		if h.Try(t, "ip", "link", "show", "dev", nics[i]).Status == 0 {
 			t.Errorf("%s is in the container and on the host", nics[i])
 		}

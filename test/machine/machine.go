@@ -5,7 +5,7 @@
 //
 //	func TestRun(t *testing.T) {
 //		m := machine.New(t)
-//		m.NIC(t, "gpu0rdma0", 0)
+//		m.NIC(t, "gpu0rdma0", 1)
 //		m.Run(t, "cdi-gen", "generate", "--nics", "gpu0rdma0")
 //		m.Run(t, "podman", "run", "--device", "dra.net/nic=gpu0rdma0", "--rootfs", machine.Rootfs, "ip", "addr")
 //	}

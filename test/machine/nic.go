@@ -16,8 +16,8 @@ const Settle = 10 * time.Second
 
 // NIC makes what a GPU machine has eight of: an interface with addresses, routes
 // in the main and in a table of its own, a rule, an altname and a sysctl. It is a
-// veth end, named after the i-th GPU's or otherwise; the other end is in a network
-// namespace called rail.
+// veth end, whose other end is in a network namespace called rail. The number i, 1
+// to 9, is in its addresses.
 func (m *Machine) NIC(t testing.TB, name string, i int) {
 	t.Helper()
 	m.Run(t, "sh", "-ec", `
