@@ -39,8 +39,7 @@ func newHost(t *testing.T, runtime, network string) *host {
 	}
 	m.NIC(t, "eth0", 9)
 	m.Run(t, "ip", "route", "add", "default", "via", "192.168.9.1", "dev", "eth0")
-	// Of the two answers that --nic-mode=auto could give here, in a network
-	// namespace that is not the kernel's first, this is about the hook.
+	// Where the tests run in a container, auto would take the machine for a pod.
 	m.Run(t, "cdi-gen", "generate", "--nics", strings.Join(nics, ","), "--nic-mode", "hook")
 	return &host{
 		Engine:  machine.Engine{Machine: m, Global: []string{"--runtime=" + runtime}},
