@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,6 +56,17 @@ func prefixOf(m []byte) netip.Prefix {
 	}
 	ip, _ := netip.AddrFromSlice(raw)
 	return netip.PrefixFrom(ip, int(m[1]))
+}
+
+// inOrder orders addresses for adding: the kernel lists IPv6 addresses of one
+// scope newest first (ipv6_link_dev_addr), and prefers them in that order, so
+// those are added from the last to the first.
+func inOrder(addresses [][]byte) [][]byte {
+	v6 := slices.Clone(addresses)
+	slices.Reverse(v6)
+	v6 = slices.DeleteFunc(v6, isV4)
+	v4 := slices.DeleteFunc(slices.Clone(addresses), func(m []byte) bool { return !isV4(m) })
+	return append(v4, v6...)
 }
 
 // madeByKernel says whether the kernel makes this address by itself when the

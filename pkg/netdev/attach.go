@@ -1,6 +1,7 @@
 package netdev
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -40,7 +41,9 @@ func (s *session) attach(container hookapi.Container, target *namespace, netdevs
 		if err != nil {
 			return fmt.Errorf("%s: %w", nd.Name, err)
 		}
-		moving = append(moving, e)
+		if e != nil {
+			moving = append(moving, e)
+		}
 	}
 	for _, e := range moving {
 		if err := s.record(e); err != nil {
@@ -104,19 +107,27 @@ func (s *session) join(container hookapi.Container, target *namespace, nd hookap
 	if slices.Contains(e.Containers, container) {
 		return true, nil
 	}
-	l, err := s.inside(e, target)
+	l, err := inside(e, target)
 	if err != nil {
 		return false, err
 	}
-	if l == nil {
+	if l == nil && e.Saved != nil {
 		return false, fmt.Errorf("should be in the container's network namespace, but is not there: a workload moved it on; `netdev-hook return %s --force` brings it home", nd.Name)
 	}
 	e.Containers = append(slices.DeleteFunc(e.Containers, func(c hookapi.Container) bool { return c.ID == container.ID || !alive(c) }), container)
 	return true, s.journal.write(e)
 }
 
-// prepare makes a NIC's journal entry. Nothing has changed when it fails.
+// prepare makes a NIC's journal entry: nil when nothing has to move. Nothing has
+// changed when it fails.
 func (s *session) prepare(container hookapi.Container, target *namespace, nd hookapi.Netdev, snap *snapshot) (*hookapi.Entry, error) {
+	e := &hookapi.Entry{
+		Phase: hookapi.Moving, Netdev: nd, Home: s.own.id, Owner: target.id,
+		InsideName: nd.Name, Containers: []hookapi.Container{container}, Since: time.Now().UTC(),
+	}
+	if nd.Name == nd.RDMA {
+		return s.prepareRDMAOnly(e)
+	}
 	l, err := snap.find(nd)
 	if err != nil {
 		return nil, err
@@ -124,10 +135,7 @@ func (s *session) prepare(container hookapi.Container, target *namespace, nd hoo
 	if err := snap.mayLeave(l); err != nil {
 		return nil, err
 	}
-	e := &hookapi.Entry{
-		Phase: hookapi.Moving, Netdev: nd, Identity: l.Identity(), Home: s.own.id, Owner: target.id,
-		InsideName: nd.Name, Containers: []hookapi.Container{container}, Since: time.Now().UTC(),
-	}
+	e.Identity = l.Identity()
 	there, err := target.conn()
 	if err != nil {
 		return nil, err
@@ -143,7 +151,7 @@ func (s *session) prepare(container hookapi.Container, target *namespace, nd hoo
 	if e.Saved, err = snap.save(l); err != nil {
 		return nil, err
 	}
-	if err := s.planRDMA(e, l); err != nil {
+	if err := s.planRDMA(e); err != nil {
 		return nil, err
 	}
 	if l.Virtual() || !inInitialNamespace() {
@@ -152,6 +160,16 @@ func (s *session) prepare(container hookapi.Container, target *namespace, nd hoo
 			return nil, err
 		}
 	}
+	return e, nil
+}
+
+// prepareRDMAOnly is prepare for an RDMA device without an interface: in shared
+// mode there is nothing to move.
+func (s *session) prepareRDMAOnly(e *hookapi.Entry) (*hookapi.Entry, error) {
+	if err := s.planRDMA(e); err != nil || e.RDMA == "" {
+		return nil, err
+	}
+	e.Identity = cmp.Or(e.Netdev.ID, "rdma/"+e.RDMA)
 	return e, nil
 }
 
@@ -194,6 +212,22 @@ func (s *session) moveIn(e *hookapi.Entry, target *namespace) error {
 			return err
 		}
 	}
+	if e.Saved != nil {
+		if err := s.moveLink(e, target); err != nil {
+			return err
+		}
+		if err := configureInside(e, target); err != nil {
+			return err
+		}
+	}
+	if err := s.moveRDMA(e, target); err != nil {
+		return err
+	}
+	e.Phase = hookapi.Attached
+	return s.journal.write(e)
+}
+
+func (s *session) moveLink(e *hookapi.Entry, target *namespace) error {
 	here, err := s.own.conn()
 	if err != nil {
 		return err
@@ -205,14 +239,7 @@ func (s *session) moveIn(e *hookapi.Entry, target *namespace) error {
 	if err := here.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(e.Saved.Index, 0, 0, to...))); err != nil {
 		return explainMove(err)
 	}
-	if err := configureInside(e, target); err != nil {
-		return err
-	}
-	if err := s.moveRDMA(e, target); err != nil {
-		return err
-	}
-	e.Phase = hookapi.Attached
-	return s.journal.write(e)
+	return nil
 }
 
 func explainMove(err error) error {
@@ -242,7 +269,7 @@ func configureInside(e *hookapi.Entry, target *namespace) error {
 		return err
 	}
 	var add [][]byte
-	for _, m := range e.Saved.Addresses {
+	for _, m := range inOrder(e.Saved.Addresses) {
 		if !madeByKernel(m) {
 			add = append(add, addressInside(m, e.InsideIndex, e.Saved.Name, e.InsideName))
 		}

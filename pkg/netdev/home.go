@@ -56,8 +56,11 @@ func (s *session) fetchAndRestore(e *hookapi.Entry) error {
 	}
 	defer owner.close()
 	// RDMA first: a RoCE device's GIDs follow its netdev.
-	if err := s.fetchRDMA(e, home, owner); err != nil {
+	if err := fetchRDMA(e, home, owner); err != nil {
 		return err
+	}
+	if e.Saved == nil { // an RDMA device without an interface
+		return nil
 	}
 	if err := s.fetch(e, home, owner); err != nil {
 		return err
@@ -69,7 +72,7 @@ func (s *session) fetchAndRestore(e *hookapi.Entry) error {
 // gone with its namespace: that is no error any more, and nothing is left to do.
 func (s *session) fetch(e *hookapi.Entry, home, owner *namespace) error {
 	if owner != nil {
-		l, err := s.inside(e, owner)
+		l, err := inside(e, owner)
 		if err != nil {
 			return err
 		}
@@ -149,7 +152,7 @@ func fetchFrom(e *hookapi.Entry, home, from *namespace, l link.Link) error {
 		}
 	}
 	// Names that it did not have at home could be somebody's there.
-	added := slices.DeleteFunc(slices.Clone(l.AltNames), func(n string) bool { return e.Saved != nil && slices.Contains(e.Saved.AltNames, n) })
+	added := slices.DeleteFunc(slices.Clone(l.AltNames), func(n string) bool { return slices.Contains(e.Saved.AltNames, n) })
 	if err := altNames(c, unix.RTM_DELLINKPROP, l.Index, added); err != nil {
 		return err
 	}
@@ -170,7 +173,7 @@ func fetchFrom(e *hookapi.Entry, home, from *namespace, l link.Link) error {
 // "dev%d" where that is taken at home, and the move cannot fail for it.
 func moveHome(e *hookapi.Entry, home *namespace, from *link.Conn, l link.Link) error {
 	to := []attribute{number(unix.IFLA_NET_NS_FD, uint32(home.file.Fd()))}
-	if e.Saved != nil && l.Index != e.Saved.Index && indexFree(home, e.Saved.Index) {
+	if l.Index != e.Saved.Index && indexFree(home, e.Saved.Index) {
 		to = append(to, number(iflaNewIfindex, uint32(e.Saved.Index)))
 	}
 	return from.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(l.Index, 0, 0, to...)))
@@ -187,7 +190,7 @@ func indexFree(n *namespace, index int) bool {
 
 // inside is the NIC in its owner's namespace, nil when it is not there. The
 // index is the kernel's and stays, whatever the workload calls the NIC.
-func (s *session) inside(e *hookapi.Entry, owner *namespace) (*link.Link, error) {
+func inside(e *hookapi.Entry, owner *namespace) (*link.Link, error) {
 	c, err := owner.conn()
 	if err != nil {
 		return nil, err
@@ -196,12 +199,16 @@ func (s *session) inside(e *hookapi.Entry, owner *namespace) (*link.Link, error)
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range links {
-		if virtualEntry(e) && l.Index == e.InsideIndex || !virtualEntry(e) && l.Identity() == e.Identity {
-			return &l, nil
-		}
+	i := slices.IndexFunc(links, func(l link.Link) bool {
+		return l.Index == e.InsideIndex && (virtualEntry(e) || l.Identity() == e.Identity)
+	})
+	if i < 0 && !virtualEntry(e) {
+		i = slices.IndexFunc(links, func(l link.Link) bool { return l.Identity() == e.Identity })
 	}
-	return nil, nil
+	if i < 0 {
+		return nil, nil
+	}
+	return &links[i], nil
 }
 
 // atHome is the NIC at home, nil when it is not there.
@@ -214,20 +221,19 @@ func atHome(e *hookapi.Entry, home *namespace) (*link.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, l := range links {
-		if l.Identity() == e.Identity && (!virtualEntry(e) || looksLike(l, e)) {
-			return &l, nil
-		}
+	i := slices.IndexFunc(links, func(l link.Link) bool { return l.Identity() == e.Identity && looksLike(l, e) })
+	if i < 0 && !virtualEntry(e) {
+		i = slices.IndexFunc(links, func(l link.Link) bool { return l.Identity() == e.Identity })
 	}
-	return nil, nil
+	if i < 0 {
+		return nil, nil
+	}
+	return &links[i], nil
 }
 
-// looksLike guards against a new virtual link that got the index of one that is
-// away: it would have neither the name nor the address.
+// looksLike tells the NIC from others that have its identity: a new virtual link
+// that got the index of one that is away, or a representor of its port.
 func looksLike(l link.Link, e *hookapi.Entry) bool {
-	if e.Saved == nil {
-		return l.Name == e.Netdev.Name
-	}
 	mac := e.Saved.Attributes[unix.IFLA_ADDRESS]
 	return l.Name == e.Saved.Name || l.Name == e.InsideName || slices.Equal(parseMAC(l.MAC), mac)
 }

@@ -22,7 +22,11 @@ func (s *snapshot) find(nd hookapi.Netdev) (link.Link, error) {
 		}
 		return s.links[i], nil
 	}
-	i := slices.IndexFunc(s.links, func(l link.Link) bool { return l.Identity() == nd.ID })
+	// Representors and IPoIB interfaces have the device and port of their main NIC.
+	i := slices.IndexFunc(s.links, func(l link.Link) bool { return l.Identity() == nd.ID && l.Name == nd.Name })
+	if i < 0 {
+		i = slices.IndexFunc(s.links, func(l link.Link) bool { return l.Identity() == nd.ID })
+	}
 	if i < 0 {
 		return link.Link{}, s.missing(nd)
 	}

@@ -20,7 +20,7 @@ import (
 // It changes nothing on a NIC that is as it was.
 func restore(e *hookapi.Entry, home *namespace) error {
 	l, err := atHome(e, home)
-	if err != nil || l == nil || e.Saved == nil {
+	if err != nil || l == nil {
 		return err
 	}
 	c, err := home.conn()
@@ -219,7 +219,7 @@ func (r restorer) missingAddresses() ([][]byte, error) {
 // addAddresses adds them with what is left of their lifetimes.
 func (r restorer) addAddresses(missing [][]byte) error {
 	var errs []error
-	for _, m := range missing {
+	for _, m := range inOrder(missing) {
 		back := addressHome(m, r.index, since(r.saved.ReadAt))
 		if back == nil {
 			continue // a lease that ran out
