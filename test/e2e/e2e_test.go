@@ -33,7 +33,7 @@ func newHost(t *testing.T, runtime, network string) *host {
 	t.Helper()
 	m := machine.New(t)
 	// Podman's bridge sets this on first use, and with it a sysctl of every link.
-	m.Run(t, "sysctl", "-qw", "net.ipv4.ip_forward=1")
+	m.Write(t, "/proc/sys/net/ipv4/ip_forward", "1")
 	for i, name := range nics {
 		m.NIC(t, name, i+1)
 	}
