@@ -144,8 +144,8 @@ func (s *session) prepare(container hookapi.Container, target *namespace, nd hoo
 	if err != nil {
 		return nil, err
 	}
-	if err := nameFree(links, e.InsideName); err != nil {
-		return nil, err
+	if other := nameOwner(links, e.InsideName); other != nil {
+		return nil, fmt.Errorf("the container already has an interface called %q (%s)", e.InsideName, other.Identity())
 	}
 	e.InsideIndex = freeIndex(links, l.Index)
 	if e.Saved, err = snap.save(l); err != nil {

@@ -156,36 +156,38 @@ func fetchFrom(e *hookapi.Entry, home, from *namespace, l link.Link) error {
 	if err := altNames(c, unix.RTM_DELLINKPROP, l.Index, added); err != nil {
 		return err
 	}
-	err = moveHome(e, home, c, l)
-	if errors.Is(err, unix.EEXIST) { // an alternative name is somebody else's at home by now
-		if err := altNames(c, unix.RTM_DELLINKPROP, l.Index, l.AltNames); err != nil {
-			return err
-		}
-		err = moveHome(e, home, c, l)
-	}
+	l.AltNames = slices.DeleteFunc(slices.Clone(l.AltNames), func(n string) bool { return slices.Contains(added, n) })
+	return moveHome(e, home, c, l)
+}
+
+// moveHome moves the NIC, keeping its current name if that is free at home: the
+// next step gives it its own. Names that are somebody else's there by now would
+// stop the move.
+func moveHome(e *hookapi.Entry, home *namespace, from *link.Conn, l link.Link) error {
+	there, err := home.conn()
 	if err != nil {
+		return err
+	}
+	links, err := there.Links()
+	if err != nil {
+		return err
+	}
+	to := []attribute{number(unix.IFLA_NET_NS_FD, uint32(home.file.Fd()))}
+	indexTaken := slices.ContainsFunc(links, func(other link.Link) bool { return other.Index == e.Saved.Index })
+	if l.Index != e.Saved.Index && !indexTaken {
+		to = append(to, number(iflaNewIfindex, uint32(e.Saved.Index)))
+	}
+	if nameOwner(links, l.Name) != nil {
+		to = append(to, text(unix.IFLA_IFNAME, "dev%d"))
+	}
+	taken := slices.DeleteFunc(slices.Clone(l.AltNames), func(n string) bool { return nameOwner(links, n) == nil })
+	if err := altNames(from, unix.RTM_DELLINKPROP, l.Index, taken); err != nil {
+		return err
+	}
+	if err := from.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(l.Index, 0, 0, to...))); err != nil {
 		return fmt.Errorf("move it home: %w", err)
 	}
 	return nil
-}
-
-// moveHome asks for no name: the kernel keeps the current one, or gives it
-// "dev%d" where that is taken at home, and the move cannot fail for it.
-func moveHome(e *hookapi.Entry, home *namespace, from *link.Conn, l link.Link) error {
-	to := []attribute{number(unix.IFLA_NET_NS_FD, uint32(home.file.Fd()))}
-	if l.Index != e.Saved.Index && indexFree(home, e.Saved.Index) {
-		to = append(to, number(iflaNewIfindex, uint32(e.Saved.Index)))
-	}
-	return from.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(l.Index, 0, 0, to...)))
-}
-
-func indexFree(n *namespace, index int) bool {
-	c, err := n.conn()
-	if err != nil {
-		return false
-	}
-	links, err := c.Links()
-	return err == nil && !slices.ContainsFunc(links, func(l link.Link) bool { return l.Index == index })
 }
 
 // inside is the NIC in its owner's namespace, nil when it is not there. The

@@ -272,18 +272,19 @@ func TestEnginesOrders(t *testing.T) {
 func TestWorkloadChangesTheNIC(t *testing.T) {
 	t.Parallel()
 	for name, commands := range map[string]string{
-		"renamed":                "ip link set gpu0rdma0 down; ip link set gpu0rdma0 name eth7",
-		"renamed like an option": "ip link set gpu0rdma0 down; ip link set gpu0rdma0 name --root=x",
-		"renamed like a command": "ip link set gpu0rdma0 down; ip link set gpu0rdma0 name a$(id)",
-		"MTU and MAC":            "ip link set gpu0rdma0 mtu 1400; ip link set gpu0rdma0 address 02:11:22:33:44:55",
-		"flags and queue":        "ip link set gpu0rdma0 promisc on allmulticast on arp off txqueuelen 5 alias mine group 7",
-		"addresses and routes":   "ip addr flush dev gpu0rdma0; ip addr add 1.2.3.4/8 dev gpu0rdma0; ip route add 9.0.0.0/8 dev gpu0rdma0",
-		"down":                   "ip link set gpu0rdma0 down",
-		"enslaved to a bridge":   "ip link add br0 type bridge; ip link set gpu0rdma0 master br0",
-		"alternative names":      "ip link property del dev gpu0rdma0 altname alt1; ip link property add dev gpu0rdma0 altname lo2",
-		"names of the host":      "ip link property add dev gpu0rdma0 altname gpu1rdma0",
-		"sysctls and qdisc":      "sysctl -qw net.ipv4.conf.gpu0rdma0.arp_ignore=8; tc qdisc add dev gpu0rdma0 root fq",
-		"a macvlan on top":       "ip link add mv0 link gpu0rdma0 type macvlan",
+		"renamed":                  "ip link set gpu0rdma0 down; ip link set gpu0rdma0 name eth7",
+		"renamed like an option":   "ip link set gpu0rdma0 down; ip link set gpu0rdma0 name --root=x",
+		"renamed like a command":   "ip link set gpu0rdma0 down; ip link set gpu0rdma0 name a$(id)",
+		"MTU and MAC":              "ip link set gpu0rdma0 mtu 1400; ip link set gpu0rdma0 address 02:11:22:33:44:55",
+		"flags and queue":          "ip link set gpu0rdma0 promisc on allmulticast on arp off txqueuelen 5 alias mine group 7",
+		"addresses and routes":     "ip addr flush dev gpu0rdma0; ip addr add 1.2.3.4/8 dev gpu0rdma0; ip route add 9.0.0.0/8 dev gpu0rdma0",
+		"down":                     "ip link set gpu0rdma0 down",
+		"enslaved to a bridge":     "ip link add br0 type bridge; ip link set gpu0rdma0 master br0",
+		"alternative names":        "ip link property del dev gpu0rdma0 altname alt1; ip link property add dev gpu0rdma0 altname lo2",
+		"names of the host":        "ip link property add dev gpu0rdma0 altname gpu1rdma0",
+		"sysctls and qdisc":        "sysctl -qw net.ipv4.conf.gpu0rdma0.arp_ignore=8; tc qdisc add dev gpu0rdma0 root pfifo limit 7",
+		"renamed like one at home": "ip link set gpu0rdma0 down; ip link set gpu0rdma0 name gpu1rdma0",
+		"a macvlan on top":         "ip link add mv0 link gpu0rdma0 type macvlan",
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -300,6 +301,17 @@ func TestWorkloadChangesTheNIC(t *testing.T) {
 			h.wantHome(before, "gpu0rdma0", "gpu1rdma0")
 		})
 	}
+}
+
+func TestQueueingDiscipline(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "gpu0rdma0")
+	h.Run(t, "tc", "qdisc", "add", "dev", "gpu0rdma0", "root", "handle", "5:", "pfifo", "limit", "77")
+	before := h.Snapshot(t, "gpu0rdma0")
+	c := nstest.Process(t)
+	h.must(h.attach("c1", c.PID, "gpu0rdma0"))
+	h.must(h.release("c1"))
+	h.wantHome(before, "gpu0rdma0")
 }
 
 func TestRefusals(t *testing.T) {

@@ -111,11 +111,12 @@ func (s *snapshot) parsedRoutes() ([]link.Route, error) {
 	return routes, nil
 }
 
-// nameFree fails when a name that the NIC would get is taken in a namespace.
-func nameFree(links []link.Link, name string) error {
-	for _, l := range links {
+// nameOwner is the link that has a name, be it an alternative one; nil when the name
+// is free.
+func nameOwner(links []link.Link, name string) *link.Link {
+	for i, l := range links {
 		if l.Name == name || slices.Contains(l.AltNames, name) {
-			return fmt.Errorf("the container already has an interface called %q (%s)", name, l.Identity())
+			return &links[i]
 		}
 	}
 	return nil

@@ -64,10 +64,8 @@ func (r restorer) name(l link.Link) error {
 	if err != nil {
 		return err
 	}
-	for _, other := range links {
-		if other.Index != l.Index && (other.Name == r.saved.Name || slices.Contains(other.AltNames, r.saved.Name)) {
-			return fmt.Errorf("is home as %q, since its name is taken by another interface (%s): rename that, then run `netdev-hook reconcile`", l.Name, other.Identity())
-		}
+	if other := nameOwner(links, r.saved.Name); other != nil && other.Index != l.Index {
+		return fmt.Errorf("is home as %q, since its name is taken by another interface (%s): rename that, then run `netdev-hook reconcile`", l.Name, other.Identity())
 	}
 	// udev gives a NIC that comes back alternative names, its own among them.
 	if slices.Contains(l.AltNames, r.saved.Name) {
@@ -117,9 +115,16 @@ func (r restorer) settings(l link.Link) error {
 	return errors.Join(errs...)
 }
 
+// altNames gives back the alternative names, in their order. Names that others
+// gave the NIC since it is home stay.
 func (r restorer) altNames(l link.Link) error {
-	missing := slices.DeleteFunc(slices.Clone(r.saved.AltNames), func(n string) bool { return slices.Contains(l.AltNames, n) })
-	return altNames(r.c, unix.RTM_NEWLINKPROP, r.index, missing)
+	kept := slices.DeleteFunc(slices.Clone(l.AltNames), func(n string) bool { return !slices.Contains(r.saved.AltNames, n) })
+	if slices.Equal(kept, r.saved.AltNames) {
+		return nil
+	}
+	return errors.Join(
+		altNames(r.c, unix.RTM_DELLINKPROP, r.index, kept),
+		altNames(r.c, unix.RTM_NEWLINKPROP, r.index, r.saved.AltNames))
 }
 
 // altNames adds (RTM_NEWLINKPROP) or removes (RTM_DELLINKPROP) alternative names.
