@@ -15,6 +15,12 @@ import (
 // stage says, in the environment, which of Main's two runs this is.
 const stage = "PODRAIL_NSTEST"
 
+// Values of stage.
+const (
+	asRoot          = "root"
+	inUserNamespace = "user namespace"
+)
+
 // The main goroutine keeps the process's first thread for itself: that one cannot
 // end, so it would stay in the namespace that some test took it to, and
 // /proc/PID/ns/net shows the namespace of the first thread. It is also the thread
@@ -48,21 +54,32 @@ func Require(t testing.TB) {
 	}
 }
 
+// RequireRoot skips a test that needs more than the root of a user namespace.
+func RequireRoot(t testing.TB) {
+	t.Helper()
+	Require(t)
+	if os.Getenv(stage) == inUserNamespace {
+		t.Skip("needs root")
+	}
+}
+
 // rerun runs the tests in new namespaces and returns their exit status.
 func rerun(m *testing.M) int {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
-	cmd.Env = append(os.Environ(), stage+"=inside")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID,
 		Pdeathsig:  unix.SIGKILL,
 	}
+	kind := asRoot
 	if os.Geteuid() != 0 {
+		kind = inUserNamespace
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{HostID: os.Geteuid(), Size: 1}}
 		cmd.SysProcAttr.GidMappings = []syscall.SysProcIDMap{{HostID: os.Getegid(), Size: 1}}
 	}
+	cmd.Env = append(os.Environ(), stage+"="+kind)
 	if err := cmd.Start(); err != nil {
 		if os.Geteuid() == 0 {
 			fmt.Fprintf(os.Stderr, "nstest: cannot make namespaces: %v\n", err)

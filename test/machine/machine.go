@@ -46,7 +46,7 @@ const Rootfs = "/run/machine/rootfs"
 // New starts a machine. It ends with the test, and everything in it.
 func New(t testing.TB) *Machine {
 	t.Helper()
-	nstest.Require(t)
+	nstest.RequireRoot(t)
 	bin, err := programs()
 	if err != nil {
 		t.Fatal(err)
