@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"path"
 	"path/filepath"
@@ -238,11 +239,24 @@ func (d *driver) binary(name string) string {
 		if err != nil {
 			continue
 		}
-		if info, err := d.root.Stat(file); err == nil && info.Mode().IsRegular() && executable(info) {
+		if info, err := d.root.Stat(file); err == nil && info.Mode().IsRegular() && executable(info) && !d.isScript(file) {
 			return file
 		}
 	}
 	return ""
+}
+
+// isScript: a wrapper in /usr/bin for a driver elsewhere names paths that the
+// container has not (seen on an H200 machine with the driver in /usr/local/nvidia).
+func (d *driver) isScript(file string) bool {
+	f, err := d.root.Open(file)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	start := make([]byte, 2)
+	_, err = io.ReadFull(f, start)
+	return err == nil && string(start) == "#!"
 }
 
 func executable(info fs.FileInfo) bool { return info.Mode()&0o111 != 0 }

@@ -192,3 +192,22 @@ func TestDriverVersionUnknown(t *testing.T) {
 		t.Error("no kernel driver is no error")
 	}
 }
+
+// Seen on an H200 machine: the one in /usr/bin execs the one that the container
+// does not have.
+func TestWrapperScriptIsNoProgram(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		"usr/bin/nvidia-smi":              "#!/bin/sh\nexec /usr/local/nvidia/bin/nvidia-smi \"$@\"\n",
+		"usr/local/nvidia/bin/nvidia-smi": "\x7fELF",
+	})
+	for _, name := range []string{"usr/bin/nvidia-smi", "usr/local/nvidia/bin/nvidia-smi"} {
+		if err := os.Chmod(filepath.Join(root.Dir(), name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := driver{root: root}
+	if got := d.binary("nvidia-smi"); got != "/usr/local/nvidia/bin/nvidia-smi" {
+		t.Errorf("got %q", got)
+	}
+}
