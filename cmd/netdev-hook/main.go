@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -20,6 +21,10 @@ const lockWait = 40 * time.Second
 
 // usageError is an error of whoever wrote the command line: exit status 2.
 type usageError struct{ error }
+
+// The main goroutine keeps the process's first thread: package netdev throws
+// away threads that were in other namespaces, and the first cannot be thrown away.
+func init() { runtime.LockOSThread() }
 
 func main() {
 	os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr))

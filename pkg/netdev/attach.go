@@ -37,7 +37,7 @@ func (s *session) attach(container hookapi.Container, target *namespace, netdevs
 				return err
 			}
 		}
-		e, err := s.prepare(container, target, nd, snap)
+		e, err := s.prepare(container, target, nd, snap, moving)
 		if err != nil {
 			return fmt.Errorf("%s: %w", nd.Name, err)
 		}
@@ -118,9 +118,9 @@ func (s *session) join(container hookapi.Container, target *namespace, nd hookap
 	return true, s.journal.write(e)
 }
 
-// prepare makes a NIC's journal entry: nil when nothing has to move. Nothing has
-// changed when it fails.
-func (s *session) prepare(container hookapi.Container, target *namespace, nd hookapi.Netdev, snap *snapshot) (*hookapi.Entry, error) {
+// prepare makes a NIC's journal entry, after those of the same call that move
+// before it: nil when nothing has to move. Nothing has changed when it fails.
+func (s *session) prepare(container hookapi.Container, target *namespace, nd hookapi.Netdev, snap *snapshot, before []*hookapi.Entry) (*hookapi.Entry, error) {
 	e := &hookapi.Entry{
 		Phase: hookapi.Moving, Netdev: nd, Home: s.own.id, Owner: target.id,
 		InsideName: nd.Name, Containers: []hookapi.Container{container}, Since: time.Now().UTC(),
@@ -147,7 +147,7 @@ func (s *session) prepare(container hookapi.Container, target *namespace, nd hoo
 	if other := nameOwner(links, e.InsideName); other != nil {
 		return nil, fmt.Errorf("the container already has an interface called %q (%s)", e.InsideName, other.Identity())
 	}
-	e.InsideIndex = freeIndex(links, l.Index)
+	e.InsideIndex = freeIndex(links, before, l.Index)
 	if e.Saved, err = snap.save(l); err != nil {
 		return nil, err
 	}
@@ -176,11 +176,13 @@ func (s *session) prepareRDMAOnly(e *hookapi.Entry) (*hookapi.Entry, error) {
 // freeIndex is the interface index that a link will have in a namespace: its
 // own where that is free, as the kernel would choose, else one above all others,
 // asked for (IFLA_NEW_IFINDEX), so that the journal knows it before the move.
-func freeIndex(links []link.Link, index int) int {
+func freeIndex(links []link.Link, before []*hookapi.Entry, index int) int {
 	highest, taken := index, false
 	for _, l := range links {
-		highest = max(highest, l.Index)
-		taken = taken || l.Index == index
+		highest, taken = max(highest, l.Index), taken || l.Index == index
+	}
+	for _, e := range before {
+		highest, taken = max(highest, e.InsideIndex), taken || e.InsideIndex == index
 	}
 	if taken {
 		return highest + 1

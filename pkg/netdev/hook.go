@@ -82,8 +82,8 @@ func (s *session) end() {
 }
 
 // Attach moves NICs into the network namespace of a container's process. All of
-// them arrive, configured, or none does and every NIC that the container holds
-// is home again. A second call for the same container changes nothing.
+// them arrive, configured, or none does and every NIC that the container held
+// there is home again. A second call for the same container changes nothing.
 //
 // In a container that shares this network namespace the NICs must be here, and
 // nothing is changed.

@@ -191,6 +191,20 @@ func TestAttachAndRelease(t *testing.T) {
 	h.wantHome(before, "gpu0rdma0", "gpu1rdma0")
 }
 
+// Both interface indices are taken in the container, as with an engine's bridge.
+func TestIndicesTakenInside(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "gpu0rdma0", "gpu1rdma0")
+	before := h.Snapshot(t, "gpu0rdma0", "gpu1rdma0")
+	c := nstest.Process(t)
+	c.Run(t, "ip", "link", "add", "eth0", "type", "bridge")
+	c.Run(t, "ip", "link", "add", "eth1", "type", "bridge")
+	h.must(h.attach("c1", c.PID, "gpu0rdma0", "gpu1rdma0"))
+	c.Run(t, "ip", "link", "show", "dev", "gpu1rdma0")
+	h.must(h.release("c1"))
+	h.wantHome(before, "gpu0rdma0", "gpu1rdma0")
+}
+
 // The engines' orders of events, each seen in real ones (docs/how-it-works.md).
 func TestEnginesOrders(t *testing.T) {
 	t.Parallel()
