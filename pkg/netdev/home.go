@@ -22,9 +22,9 @@ const returnWait = 3 * time.Second
 func (s *session) bringHome(e *hookapi.Entry) error {
 	if e.Phase == hookapi.Attached {
 		e.Phase = hookapi.Returning
-		if err := s.journal.write(e); err != nil {
-			return err
-		}
+		// A full disk does not keep a NIC away. If this call is interrupted then,
+		// reconcile finds the NIC home, or its containers dead.
+		_ = s.journal.write(e)
 	}
 	err := s.fetchAndRestore(e)
 	if err != nil {

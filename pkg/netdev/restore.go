@@ -184,14 +184,15 @@ func (r restorer) upWithAddresses(l link.Link) error {
 	if err != nil || !slices.ContainsFunc(missing, func(m []byte) bool { return !isV4(m) }) {
 		return errors.Join(err, r.up(l), r.addAddresses(missing))
 	}
-	detection := func(value string) {
-		// A kernel without IPv6 has no such sysctl, and no such address either.
-		_ = r.home.do(func() error { return writeSysctl(r.saved.Name, "ipv6/conf/accept_dad", value) })
+	detection := func(value string) error {
+		return r.home.do(func() error { return writeSysctl(r.saved.Name, "ipv6/conf/accept_dad", value) })
 	}
-	detection("0")
+	off := detection("0") // where that fails, the addresses are tentative for a second
 	err = errors.Join(r.up(l), r.addAddresses(missing))
-	r.awaitAddresses()
-	detection(r.saved.Sysctls["ipv6/conf/accept_dad"])
+	if off == nil {
+		r.awaitAddresses()
+		err = errors.Join(err, detection(r.saved.Sysctls["ipv6/conf/accept_dad"]))
+	}
 	return err
 }
 
