@@ -150,7 +150,9 @@ func subset[T any](all []T, picked map[int]string) []T {
 func findGPU(host *discover.Host, word string) (int, error) {
 	address := pciAddress(word)
 	i := slices.IndexFunc(host.GPUs, func(g discover.GPU) bool {
-		return g.Name == word || strings.EqualFold(g.UUID, word) || g.PCIAddress == address
+		// An address is a whole GPU's: several MIG devices may be at one.
+		return g.Name == word || g.UUID != "" && strings.EqualFold(g.UUID, word) ||
+			address != "" && g.PCIAddress == address && g.MIG == nil
 	})
 	if i >= 0 {
 		return i, nil

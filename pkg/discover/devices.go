@@ -10,19 +10,25 @@ type Devices struct {
 	NICs []NIC `json:"nics"`
 }
 
-// GPU is an NVIDIA GPU as /proc/driver/nvidia/gpus describes it.
+// GPU is an NVIDIA GPU as /proc/driver/nvidia/gpus describes it, or a MIG device,
+// which is a part of one. A GPU that is cut into MIG devices cannot be used as a
+// whole: the inventory has its MIG devices instead.
 type GPU struct {
-	// Name is the GPU's index on this host, in PCI order: "0". An excluded GPU
-	// has none, as for NVML, and is called by its PCI address.
+	// Name is the GPU's index on this host, in PCI order: "0"; a MIG device's is
+	// that and its own: "0:1". An excluded GPU has none, as for NVML, and is
+	// called by its PCI address.
 	Name string `json:"name"`
 	// Index is the same as a number; -1 for an excluded GPU.
 	Index int `json:"index"`
-	// UUID is "GPU-" and a UUID.
+	// UUID is "GPU-" and a UUID. A MIG device's is "MIG-" and a UUID, which NVML
+	// alone knows; else "MIG-GPU-UUID/GI/CI", as CUDA takes it, too. It is empty
+	// where /proc/driver/nvidia cannot be read.
 	UUID string `json:"uuid"`
 	// Minor is the minor number of its device node, which is also the number in
 	// the node's name; it need not be the index.
 	Minor int `json:"minor"`
-	// PCIAddress is the PCI function, as sysfs spells it: "0000:8f:00.0".
+	// PCIAddress is the PCI function, as sysfs spells it: "0000:8f:00.0". A MIG
+	// device's is its GPU's. It is empty where it is not known.
 	PCIAddress string `json:"pciAddress"`
 	// Model is the product name: "NVIDIA H200".
 	Model string `json:"model"`
@@ -34,9 +40,33 @@ type GPU struct {
 	// which is its last, below the host bridge PCIRoot.
 	PCIRoot string   `json:"pcieRoot,omitempty"`
 	PCIPath []string `json:"pciPath,omitempty"`
-	// Nodes are this GPU's own device nodes: /dev/nvidiaN. There are none in a
-	// container that was not given this GPU.
+	// Nodes are this GPU's own device nodes: /dev/nvidiaN, and a MIG device's
+	// /dev/nvidia-caps/nvidia-capN. There are none in a container that was not
+	// given this GPU.
 	Nodes []DeviceNode `json:"nodes"`
+	// DRM are the nodes for graphics, those that exist.
+	DRM []DRMNode `json:"drm,omitempty"`
+	// MIG is nil for a whole GPU.
+	MIG *MIG `json:"mig,omitempty"`
+}
+
+// MIG says which part of a GPU a MIG device is.
+type MIG struct {
+	// Parent is the UUID of the GPU.
+	Parent string `json:"parent"`
+	// Index counts the GPU's MIG devices, in the order of their ids.
+	Index int `json:"index"`
+	// GI and CI are the ids of the GPU instance and of the compute instance in it.
+	GI int `json:"gpuInstance"`
+	CI int `json:"computeInstance"`
+}
+
+// DRMNode is /dev/dri/cardN or /dev/dri/renderDN.
+type DRMNode struct {
+	DeviceNode
+	// ByPath is the link by which programs find it from the PCI address, such as
+	// "/dev/dri/by-path/pci-0000:07:00.0-render"; empty where there is none.
+	ByPath string `json:"byPath,omitempty"`
 }
 
 // NICKind says what a network interface is to the PCI function beneath it.

@@ -20,6 +20,8 @@ const (
 	// gpuMajor is NV_MAJOR_DEVICE_NUMBER, registered for NVIDIA; the driver's
 	// other majors are dynamic.
 	gpuMajor = 195
+	// WSLNode stands for all GPUs in Linux on Windows.
+	WSLNode = "/dev/dxg"
 )
 
 var (
@@ -35,6 +37,10 @@ func (h *Host) readGPUs(root *Root, tree *pciTree) {
 		h.problem(gpusDir, err)
 	}
 	slices.SortFunc(names, comparePCI)
+	if len(names) == 0 {
+		h.readGPUNodes(root, tree)
+		return
+	}
 	index := 0
 	for _, address := range names {
 		gpu, err := readGPU(root, tree, address)
@@ -49,10 +55,67 @@ func (h *Host) readGPUs(root *Root, tree *pciTree) {
 			gpu.Index, gpu.Name = index, strconv.Itoa(index)
 			index++
 		}
-		h.GPUs = append(h.GPUs, gpu)
 		if err := checkNode(root, gpu); err != nil {
 			h.problem(address, err)
 		}
+		parts, err := readMIG(root, gpu)
+		if err != nil {
+			h.problem(address, err)
+		}
+		switch {
+		case len(parts) > 0:
+			h.GPUs = append(h.GPUs, parts...)
+		case !errors.Is(err, errNoMIGDevice):
+			h.GPUs = append(h.GPUs, gpu)
+		}
+	}
+}
+
+// readGPUNodes goes by the device nodes alone, where the driver's directory in
+// procfs is masked or is not there: a container may be given such a /proc, and
+// Windows has none. UUIDs are not known then, and which GPU is at which PCI
+// address only if there is one.
+func (h *Host) readGPUNodes(root *Root, tree *pciTree) {
+	var functions []PCIDevice
+	for _, d := range tree.list() {
+		if d.Vendor == "0x10de" && strings.HasPrefix(d.Class, "0x03") && d.Driver == "nvidia" {
+			functions = append(functions, d)
+		}
+	}
+	nodes, _ := root.DeviceNodes("/dev")
+	nodes = slices.DeleteFunc(nodes, func(n DeviceNode) bool {
+		return n.Path != gpuNode(int(n.Minor)) || n.Major != gpuMajor
+	})
+	slices.SortFunc(nodes, func(a, b DeviceNode) int { return cmp.Compare(a.Minor, b.Minor) })
+	for i, node := range nodes {
+		gpu := GPU{Name: strconv.Itoa(i), Index: i, Minor: int(node.Minor), NUMANode: -1, Nodes: []DeviceNode{node}}
+		if len(nodes) == 1 && len(functions) == 1 {
+			gpu.at(root, functions[0])
+		}
+		h.GPUs = append(h.GPUs, gpu)
+	}
+	if node := root.optional(WSLNode); node != nil && len(nodes) == 0 {
+		h.GPUs = append(h.GPUs, GPU{Name: "0", Model: "GPUs of Windows", NUMANode: -1, Nodes: []DeviceNode{*node}})
+	}
+}
+
+// at says where on the PCI bus a GPU is, and which nodes for graphics that has.
+func (g *GPU) at(root *Root, d PCIDevice) {
+	g.PCIAddress = d.Address
+	g.NUMANode, g.PCIRoot, g.PCIPath = d.NUMANode, d.Root, d.chain()
+	names, _ := root.ReadDir(path.Join("/sys/bus/pci/devices", d.Address, "drm"))
+	for _, name := range names {
+		node := root.optional("/dev/dri/" + name)
+		if node == nil {
+			continue
+		}
+		drm := DRMNode{DeviceNode: *node}
+		link := "/dev/dri/by-path/pci-" + d.Address + "-" + strings.TrimRight(name, "0123456789")
+		link = strings.TrimSuffix(link, "D") // renderD128
+		if target, err := root.Readlink(link); err == nil && path.Base(target) == name {
+			drm.ByPath = link
+		}
+		g.DRM = append(g.DRM, drm)
 	}
 }
 
@@ -79,8 +142,7 @@ func readGPU(root *Root, tree *pciTree, address string) (GPU, error) {
 	default:
 		return GPU{}, fmt.Errorf("GPU has no valid UUID: %q", gpu.UUID)
 	}
-	pci := tree.get(gpu.PCIAddress)
-	gpu.NUMANode, gpu.PCIRoot, gpu.PCIPath = pci.NUMANode, pci.Root, pci.chain()
+	gpu.at(root, tree.get(gpu.PCIAddress))
 	if node := root.optional(gpuNode(gpu.Minor)); node != nil && isNodeOf(gpu, *node) {
 		gpu.Nodes = []DeviceNode{*node}
 	}

@@ -25,6 +25,10 @@ var ErrNotDevice = errors.New("not a character device")
 // those that begin with # are left out.
 //
 //	crw-rw-rw- 0 0 195 255 /dev/nvidiactl
+//
+// A line of a link and its text, with an arrow between, is a symbolic link:
+//
+//	/dev/dri/by-path/pci-0000:07:00.0-render -> ../renderD128
 func (r *Root) DeviceNode(name string) (DeviceNode, error) {
 	if r.listed != nil {
 		if r.seen != nil {
@@ -104,6 +108,13 @@ func (r *Root) readDevList() (map[string]DeviceNode, error) {
 		number++
 		line = strings.TrimSpace(line)
 		if line == "" || line[0] == '#' {
+			continue
+		}
+		if link, target, ok := strings.Cut(line, " -> "); ok {
+			if r.links == nil {
+				r.links = map[string]string{}
+			}
+			r.links[path.Clean(link)] = target
 			continue
 		}
 		node, err := parseNode(line)

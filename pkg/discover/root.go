@@ -36,6 +36,8 @@ type Root struct {
 	plain bool
 	// listed are the nodes of a tree's "dev" file; nil where dev is a directory.
 	listed map[string]DeviceNode
+	// links are the symbolic links of that file.
+	links map[string]string
 	// seen, if not nil, is told each name that is asked for.
 	seen func(name string)
 }
@@ -162,6 +164,12 @@ func (r *Root) ReadDir(name string) ([]string, error) {
 
 // Readlink returns a symbolic link's text.
 func (r *Root) Readlink(name string) (string, error) {
+	if target, ok := r.links[path.Clean(name)]; ok {
+		if r.seen != nil {
+			r.seen(name)
+		}
+		return target, nil
+	}
 	fd, err := r.open(name, unix.O_PATH|unix.O_NOFOLLOW)
 	if err != nil {
 		return "", err
