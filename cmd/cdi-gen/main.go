@@ -95,6 +95,7 @@ func (p *program) app() *cli.App {
 		Commands: []*cli.Command{
 			p.generateCommand(),
 			p.listCommand(),
+			p.topologyCommand(),
 			p.validateCommand(),
 			p.removeCommand(),
 			p.versionCommand(),
