@@ -55,7 +55,9 @@ func run(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		},
 	}
 	for _, c := range app.Commands {
-		c.OnUsageError = app.OnUsageError
+		if c.OnUsageError == nil {
+			c.OnUsageError = app.OnUsageError
+		}
 	}
 	err := app.Run(args)
 	if err == nil {

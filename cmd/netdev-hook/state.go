@@ -2,11 +2,14 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 )
 
 // maxState bounds the state that a runtime writes to the hook. Annotations are
@@ -17,6 +20,11 @@ const maxState = 4 << 20
 // container that a hook runs for.
 func readState(r io.Reader) (specs.State, error) {
 	var state specs.State
+	if f, ok := r.(*os.File); ok {
+		if _, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
+			return state, errors.New("stdin is a terminal: a runtime writes the container's state there; this command is for OCI runtimes to call")
+		}
+	}
 	data, err := io.ReadAll(io.LimitReader(r, maxState+1))
 	switch {
 	case err != nil:

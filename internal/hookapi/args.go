@@ -25,9 +25,11 @@ type Netdev struct {
 	// Nodes are the names of the character devices that the spec gives the
 	// container for it: "uverbs0", "umad0".
 	Nodes []string `json:"nodes,omitempty"`
+	// Config is the --config argument that follows; nil without one.
+	Config *NetworkConfig `json:"config,omitempty"`
 }
 
-// String is the argument that ParseNetdev reads.
+// String is the argument that ParseNetdev reads: all but Config.
 func (n Netdev) String() string {
 	var b strings.Builder
 	b.WriteString(n.Name)

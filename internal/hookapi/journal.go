@@ -114,6 +114,9 @@ type Saved struct {
 	// Sysctls are those below /proc/sys/net/{ipv4,ipv6}/{conf,neigh}/NAME, by
 	// "ipv4/conf/arp_ignore".
 	Sysctls map[string]string `json:"sysctls,omitempty"`
+	// Features and PrivateFlags are the driver's settings, by ethtool's names.
+	Features     map[string]bool `json:"features,omitempty"`
+	PrivateFlags map[string]bool `json:"privateFlags,omitempty"`
 	// ReadAt is CLOCK_BOOTTIME in nanoseconds when this was read: what is left of
 	// an address's lifetime counts from there.
 	ReadAt int64 `json:"readAt"`

@@ -240,3 +240,18 @@ func onThread(f func() error) error {
 	}()
 	return <-done
 }
+
+// InMountNamespace runs f on a thread in a new mount namespace, a private copy of
+// this one's: what f mounts or unmounts, nobody else sees.
+func InMountNamespace(t testing.TB, f func() error) error {
+	t.Helper()
+	return onThread(func() error {
+		if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+			return err
+		}
+		if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+			return err
+		}
+		return f()
+	})
+}

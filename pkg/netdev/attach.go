@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -123,7 +124,7 @@ func (s *session) join(container hookapi.Container, target *namespace, nd hookap
 func (s *session) prepare(container hookapi.Container, target *namespace, nd hookapi.Netdev, snap *snapshot, before []*hookapi.Entry) (*hookapi.Entry, error) {
 	e := &hookapi.Entry{
 		Phase: hookapi.Moving, Netdev: nd, Home: s.own.id, Owner: target.id,
-		InsideName: nd.Name, Containers: []hookapi.Container{container}, Since: time.Now().UTC(),
+		Containers: []hookapi.Container{container}, Since: time.Now().UTC(),
 	}
 	if nd.Name == nd.RDMA {
 		return s.prepareRDMAOnly(e)
@@ -144,8 +145,8 @@ func (s *session) prepare(container hookapi.Container, target *namespace, nd hoo
 	if err != nil {
 		return nil, err
 	}
-	if other := nameOwner(links, e.InsideName); other != nil {
-		return nil, fmt.Errorf("the container already has an interface called %q (%s)", e.InsideName, other.Identity())
+	if e.InsideName, err = insideName(nd, links, before); err != nil {
+		return nil, err
 	}
 	e.InsideIndex = freeIndex(links, before, l.Index)
 	if e.Saved, err = snap.save(l); err != nil {
@@ -163,9 +164,44 @@ func (s *session) prepare(container hookapi.Container, target *namespace, nd hoo
 	return e, nil
 }
 
+// insideName is the name that the NIC gets in the container: its own unless the
+// configuration says another. A name that is taken there is an error.
+func insideName(nd hookapi.Netdev, links []link.Link, before []*hookapi.Entry) (string, error) {
+	name := nd.Name
+	if nd.Config != nil && nd.Config.Interface.Name != "" {
+		name = nd.Config.Interface.Name
+	}
+	taken := func(name string) string {
+		if other := nameOwner(links, name); other != nil {
+			return other.Identity()
+		}
+		for _, e := range before {
+			if e.InsideName == name {
+				return e.Identity
+			}
+		}
+		return ""
+	}
+	if !strings.Contains(name, "%d") {
+		if other := taken(name); other != "" {
+			return "", fmt.Errorf("the container already has an interface called %q (%s)", name, other)
+		}
+		return name, nil
+	}
+	for i := range len(links) + len(before) + 1 {
+		if candidate := strings.Replace(name, "%d", strconv.Itoa(i), 1); taken(candidate) == "" {
+			return candidate, nil
+		}
+	}
+	return "", fmt.Errorf("no name is free in the container for %q", name) // there is always one
+}
+
 // prepareRDMAOnly is prepare for an RDMA device without an interface: in shared
 // mode there is nothing to move.
 func (s *session) prepareRDMAOnly(e *hookapi.Entry) (*hookapi.Entry, error) {
+	if e.Netdev.Config != nil {
+		return nil, errors.New("is an RDMA device without an interface: a network configuration has nothing to configure")
+	}
 	if err := s.planRDMA(e); err != nil || e.RDMA == "" {
 		return nil, err
 	}
@@ -252,57 +288,6 @@ func explainMove(err error) error {
 		return fmt.Errorf("moving it needs root on the host (CAP_NET_ADMIN over both network namespaces); a rootless engine cannot give a NIC: %w", err)
 	}
 	return fmt.Errorf("move it into the container: %w", err)
-}
-
-// configureInside gives the NIC in the container what it had on the host.
-func configureInside(e *hookapi.Entry, target *namespace) error {
-	c, err := target.conn()
-	if err != nil {
-		return err
-	}
-	if err := rename(c, e.InsideIndex, e.InsideName); err != nil {
-		return err
-	}
-	if err := target.do(func() error {
-		want := setByHand(e.Saved.Sysctls, readSysctls("default"))
-		want["ipv6/conf/disable_ipv6"] = e.Saved.Sysctls["ipv6/conf/disable_ipv6"]
-		return writeSysctls(e.InsideName, want)
-	}); err != nil {
-		return err
-	}
-	var add [][]byte
-	for _, m := range inOrder(e.Saved.Addresses) {
-		if !madeByKernel(m) {
-			add = append(add, addressInside(m, e.InsideIndex, e.Saved.Name, e.InsideName))
-		}
-	}
-	if err := replay(c, unix.RTM_NEWADDR, "address", add); err != nil {
-		return err
-	}
-	if err := c.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(e.InsideIndex, link.FlagUp, link.FlagUp))); err != nil {
-		return fmt.Errorf("set it up in the container: %w", err)
-	}
-	add = nil
-	for _, m := range byDependency(e.Saved.Routes) {
-		if wantedInside(m) {
-			add = append(add, routeTo(m, e.InsideIndex))
-		}
-	}
-	if err := replay(c, unix.RTM_NEWROUTE, "route", add); err != nil {
-		return err
-	}
-	add = nil
-	for _, m := range e.Saved.Rules {
-		add = append(add, ruleTo(m, e.Saved.Name, e.InsideName))
-	}
-	if err := replay(c, unix.RTM_NEWRULE, "rule", add); err != nil {
-		return err
-	}
-	add = nil
-	for _, m := range e.Saved.Neighbours {
-		add = append(add, neighbourTo(m, e.InsideIndex))
-	}
-	return replay(c, unix.RTM_NEWNEIGH, "neighbour", add)
 }
 
 // rename names a link; a link that has the name already is left alone.

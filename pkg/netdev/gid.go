@@ -28,7 +28,7 @@ const maxGIDs = 1024
 func awaitGIDs(e *hookapi.Entry, target *namespace) error {
 	var want []netip.Addr
 	if e.Saved != nil {
-		for _, m := range e.Saved.Addresses {
+		for _, m := range addressesInside(e) {
 			if ip := prefixOf(m).Addr(); ip.IsValid() && !ip.IsLinkLocalUnicast() {
 				want = append(want, ip)
 			}

@@ -148,6 +148,9 @@ func parseEntry(data []byte) (*hookapi.Entry, error) {
 	if e.Identity == "" || e.Home.Inode == 0 || e.Owner.Inode == 0 {
 		return nil, errors.New("no identity or namespace in it")
 	}
+	if e.Saved != nil && !hookapi.ValidName(e.InsideName) {
+		return nil, fmt.Errorf("the name in the container %q is no interface name", e.InsideName)
+	}
 	return &e, checkSaved(e.Saved)
 }
 

@@ -34,7 +34,11 @@ func restore(e *hookapi.Entry, home *namespace) error {
 	return errors.Join(
 		r.settings(*l),
 		r.altNames(*l),
-		home.do(func() error { return writeSysctls(e.Saved.Name, e.Saved.Sysctls) }),
+		home.do(func() error {
+			return errors.Join(
+				setDriver(e.Saved.Name, e.Saved.Features, e.Saved.PrivateFlags),
+				writeSysctls(e.Saved.Name, e.Saved.Sysctls))
+		}),
 		r.qdisc(),
 		r.upWithAddresses(*l),
 		r.routes(),
@@ -51,7 +55,7 @@ type restorer struct {
 }
 
 func (r restorer) set(flags, change uint32, attrs ...attribute) error {
-	return r.c.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(r.index, flags, change, attrs...)))
+	return setLink(r.c, r.index, flags, change, attrs...)
 }
 
 // name gives the NIC its name back. Another's claim to it is an error: the

@@ -109,6 +109,7 @@ func (s *snapshot) save(l link.Link) (*hookapi.Saved, error) {
 			saved.Attributes[kind] = v
 		}
 	}
+	saved.Features, saved.PrivateFlags = readDriver(l.Name)
 	saved.Rules = rulesOf(s.rules, saved.Addresses, l.Name)
 	var err error
 	if saved.Routes, err = routesOf(s.routes, l.Index); err != nil {

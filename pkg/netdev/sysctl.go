@@ -88,7 +88,8 @@ func writeSysctl(name, key, value string) error {
 func setByHand(saved, defaults map[string]string) map[string]string {
 	set := map[string]string{}
 	for key, value := range saved {
-		if d, ok := defaults[key]; ok && d != value {
+		// An interface's IPv6 MTU follows its MTU, which is no default.
+		if d, ok := defaults[key]; ok && d != value && key != "ipv6/conf/mtu" {
 			set[key] = value
 		}
 	}
