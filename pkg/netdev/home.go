@@ -151,6 +151,13 @@ func fetchFrom(e *hookapi.Entry, home, from *namespace, l link.Link) error {
 			return fmt.Errorf("take it out of its master: %w", err)
 		}
 	}
+	if mac := e.Saved.Attributes[unix.IFLA_ADDRESS]; virtualEntry(e) && !slices.Equal(parseMAC(l.MAC), mac) {
+		// Should this be interrupted behind the move, it is by its MAC that a virtual
+		// NIC with a name of the workload's is known at home.
+		if err := c.Do(unix.RTM_SETLINK, 0, link.Raw(linkMessage(l.Index, 0, 0, attribute{kind: unix.IFLA_ADDRESS, value: mac}))); err != nil {
+			return fmt.Errorf("give it its MAC back: %w", err)
+		}
+	}
 	// Names that it did not have at home could be somebody's there.
 	added := slices.DeleteFunc(slices.Clone(l.AltNames), func(n string) bool { return slices.Contains(e.Saved.AltNames, n) })
 	if err := altNames(c, unix.RTM_DELLINKPROP, l.Index, added); err != nil {
