@@ -25,6 +25,9 @@ type Netdev struct {
 	// Nodes are the names of the character devices that the spec gives the
 	// container for it: "uverbs0", "umad0".
 	Nodes []string `json:"nodes,omitempty"`
+	// Native says that the runtime moves the interface itself, before the hook
+	// (linux.netDevices of the OCI runtime specification 1.3).
+	Native bool `json:"native,omitempty"`
 	// Config is the --config argument that follows; nil without one.
 	Config *NetworkConfig `json:"config,omitempty"`
 }
@@ -41,6 +44,9 @@ func (n Netdev) String() string {
 	}
 	if len(n.Nodes) > 0 {
 		b.WriteString(",nodes=" + strings.Join(n.Nodes, "+"))
+	}
+	if n.Native {
+		b.WriteString(",native=true")
 	}
 	return b.String()
 }
@@ -72,8 +78,13 @@ func ParseNetdev(s string) (Netdev, error) {
 					return n, fmt.Errorf("--netdev %q: %q is no InfiniBand node name (uverbs0, umad0, issm0)", s, node)
 				}
 			}
+		case "native":
+			if value != "true" {
+				return n, fmt.Errorf("--netdev %q: native=%q, expected native=true or nothing", s, value)
+			}
+			n.Native = true
 		default:
-			return n, fmt.Errorf("--netdev %q: unknown key %q; known are id, rdma, nodes", s, key)
+			return n, fmt.Errorf("--netdev %q: unknown key %q; known are id, rdma, nodes, native", s, key)
 		}
 	}
 	if !ValidName(name) && (name != n.RDMA || name == "") {

@@ -48,8 +48,9 @@ type Entry struct {
 	// Pin keeps the owner's namespace alive, for a NIC that the kernel would
 	// destroy with it or send elsewhere.
 	Pin *Pin `json:"pin,omitempty"`
-	// Saved is the NIC as it was at home. It is nil for a NIC that the runtime
-	// had moved already (native netDevices).
+	// Saved is the NIC as it was at home; of one that the runtime had moved
+	// already (Netdev.Native), as much as the runtime kept. It is nil for an RDMA
+	// device without an interface.
 	Saved *Saved `json:"saved,omitempty"`
 	// RDMA is the RDMA device that moved with the NIC (exclusive mode).
 	RDMA string `json:"rdma,omitempty"`

@@ -130,6 +130,12 @@ func (s *session) prepare(container hookapi.Container, target *namespace, nd hoo
 		return s.prepareRDMAOnly(e)
 	}
 	l, err := snap.find(nd)
+	if err != nil && nd.Native {
+		if err := adopt(e, target); err != nil {
+			return nil, err
+		}
+		return e, s.plan(e)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -152,16 +158,20 @@ func (s *session) prepare(container hookapi.Container, target *namespace, nd hoo
 	if e.Saved, err = snap.save(l); err != nil {
 		return nil, err
 	}
+	return e, s.plan(e)
+}
+
+// plan checks the NIC's RDMA device, and says where its namespace's pin will be,
+// if it needs one: the kernel destroys a virtual NIC with its namespace, and
+// sends any other to the initial one, which need not be home.
+func (s *session) plan(e *hookapi.Entry) (err error) {
 	if err := s.planRDMA(e); err != nil {
-		return nil, err
+		return err
 	}
-	if l.Virtual() || !inInitialNamespace() {
-		path := filepath.Join(s.journal.dir, "pins", strings.TrimSuffix(entryName(e), entrySuffix))
-		if e.Pin, err = planPin(path); err != nil {
-			return nil, err
-		}
+	if virtualEntry(e) || !inInitialNamespace() {
+		e.Pin, err = planPin(filepath.Join(s.journal.dir, "pins", strings.TrimSuffix(entryName(e), entrySuffix)))
 	}
-	return e, nil
+	return err
 }
 
 // insideName is the name that the NIC gets in the container: its own unless the
@@ -266,6 +276,11 @@ func (s *session) moveIn(e *hookapi.Entry, target *namespace) error {
 }
 
 func (s *session) moveLink(e *hookapi.Entry, target *namespace) error {
+	if e.Netdev.Native {
+		if l, err := inside(e, target); l != nil || err != nil {
+			return err
+		}
+	}
 	here, err := s.own.conn()
 	if err != nil {
 		return err

@@ -135,3 +135,41 @@ func TestReturnFromAnotherMountNamespace(t *testing.T) {
 	}
 	_ = os.Remove(filepath.Join(h.hook.Dir, "lock"))
 }
+
+// A runtime that knows linux.netDevices moves the NIC before the hook runs.
+func TestMovedByTheRuntime(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "gpu0rdma0")
+	var links []struct{ Ifindex int }
+	h.JSON(t, &links, "link", "show", "dev", "gpu0rdma0")
+	nd := hookapi.Netdev{Name: "gpu0rdma0", ID: fmt.Sprintf("ifindex/%d", links[0].Ifindex), Native: true}
+	c := nstest.Process(t)
+	attach := func() (err error) {
+		h.Do(t, func() { err = h.hook.Attach("c1", c.PID, []hookapi.Netdev{nd}) })
+		return err
+	}
+	h.Run(t, "ip", "link", "set", "gpu0rdma0", "netns", fmt.Sprint(c.PID))
+	c.Run(t, "ip", "addr", "add", "192.168.1.5/32", "dev", "gpu0rdma0")
+	c.Run(t, "ip", "link", "set", "gpu0rdma0", "up")
+	h.must(attach())
+	h.must(attach()) // twice
+	c.Kill(t)
+	h.must(h.release("c1"))
+	got := h.Run(t, "ip", "-d", "addr", "show", "dev", "gpu0rdma0")
+	for _, want := range []string{"192.168.1.5/32", "mtu 8896", "UP", "altname alt1", "alias rail-1"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("home without %q:\n%s", want, got)
+		}
+	}
+	h.wantNothingLeft()
+
+	// A runtime that ignored it: the hook moves the NIC.
+	c = nstest.Process(t)
+	h.must(attach())
+	c.Run(t, "ip", "link", "show", "dev", "gpu0rdma0")
+	h.must(h.release("c1"))
+	h.wantNothingLeft()
+
+	nd.Name, nd.ID = "nosuch", ""
+	wantRefusal(t, attach(), "is neither here nor in the container: the runtime should have moved it")
+}

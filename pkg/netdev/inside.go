@@ -52,7 +52,9 @@ func configureInside(e *hookapi.Entry, target *namespace) error {
 // in the container's network namespace.
 func settingsInside(e *hookapi.Entry) error {
 	want := setByHand(e.Saved.Sysctls, readSysctls("default"))
-	want["ipv6/conf/disable_ipv6"] = e.Saved.Sysctls["ipv6/conf/disable_ipv6"]
+	if value, ok := e.Saved.Sysctls["ipv6/conf/disable_ipv6"]; ok {
+		want["ipv6/conf/disable_ipv6"] = value
+	}
 	maps.Copy(want, configuredSysctls(e.Netdev.Config))
 	if err := writeSysctls(e.InsideName, want); err != nil {
 		return err

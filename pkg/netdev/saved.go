@@ -98,16 +98,11 @@ func readLinks(c *link.Conn) ([]link.Link, map[int][]byte, error) {
 func (s *snapshot) save(l link.Link) (*hookapi.Saved, error) {
 	saved := &hookapi.Saved{
 		Name: l.Name, AltNames: l.AltNames, Alias: l.Alias, Index: l.Index, Flags: l.Flags,
-		Attributes: map[uint16][]byte{},
+		Attributes: attributesOf(s.raw[l.Index]),
 		Addresses:  addressesOf(s.addresses, l.Index),
 		Neighbours: neighboursOf(s.neighbours, l.Index),
 		Sysctls:    readSysctls(l.Name),
 		ReadAt:     s.readAt,
-	}
-	for _, kind := range linkAttributes {
-		if v := attributeOf(s.raw[l.Index], unix.SizeofIfInfomsg, kind); v != nil {
-			saved.Attributes[kind] = v
-		}
 	}
 	saved.Features, saved.PrivateFlags = readDriver(l.Name)
 	saved.Rules = rulesOf(s.rules, saved.Addresses, l.Name)
@@ -117,6 +112,17 @@ func (s *snapshot) save(l link.Link) (*hookapi.Saved, error) {
 	}
 	saved.Qdiscs, err = qdiscsOf(s.qdiscs, l.Index)
 	return saved, err
+}
+
+// attributesOf are a link's settings, by attribute number.
+func attributesOf(m []byte) map[uint16][]byte {
+	all := map[uint16][]byte{}
+	for _, kind := range linkAttributes {
+		if v := attributeOf(m, unix.SizeofIfInfomsg, kind); v != nil {
+			all[kind] = v
+		}
+	}
+	return all
 }
 
 // bootTime is CLOCK_BOOTTIME in nanoseconds: it counts on while the machine sleeps.
