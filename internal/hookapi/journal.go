@@ -100,6 +100,10 @@ type Saved struct {
 	AltNames []string `json:"altNames,omitempty"`
 	Alias    string   `json:"alias,omitempty"`
 	Index    int      `json:"ifindex"`
+	// Kind ("veth") and Peer (the index of its other end) tell a virtual NIC from
+	// one that a workload made in its place.
+	Kind string `json:"kind,omitempty"`
+	Peer int    `json:"peer,omitempty"`
 	// Flags are IFF_* of linux/if.h.
 	Flags uint32 `json:"flags"`
 	// Attributes are IFLA_* attributes that can be set, by number: MTU, address,

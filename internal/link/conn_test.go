@@ -69,7 +69,7 @@ func TestLinks(t *testing.T) {
 	got := links["gpu0rdma0"]
 	want := Link{
 		Index: got.Index, Name: "gpu0rdma0", AltNames: []string{"rail0", "enp145s0np0"}, Alias: "rail 0",
-		MAC: "06:c4:a0:25:7e:01", MTU: 8896, Type: 1, Kind: "veth",
+		MAC: "06:c4:a0:25:7e:01", MTU: 8896, Type: 1, Kind: "veth", Peer: got.Peer,
 		Flags: got.Flags, OperState: got.OperState, // the kernel changes them a little later
 	}
 	slices.Sort(got.AltNames)
@@ -85,6 +85,9 @@ func TestLinks(t *testing.T) {
 	}
 	if mv := links["mv0"]; mv.Kind != "macvlan" || mv.Lower != got.Index || !mv.Virtual() {
 		t.Errorf("macvlan is %+v", mv)
+	}
+	if got.Peer == 0 {
+		t.Error("a veth has no peer")
 	}
 	if a := links["a0"]; a.Master != links["br0"].Index || a.PortKind != "bridge" || a.Lower != links["b0"].Index {
 		t.Errorf("port of a bridge is %+v", a)

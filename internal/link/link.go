@@ -47,6 +47,9 @@ type Link struct {
 	// Lower is the interface index of the link beneath (IFLA_LINK), when that is
 	// in the same network namespace.
 	Lower int `json:"lower,omitempty"`
+	// Peer is IFLA_LINK in whatever network namespace: the other end of a veth,
+	// the link beneath a macvlan.
+	Peer int `json:"-"`
 	// ParentBus and ParentDev name the device beneath (IFLA_PARENT_DEV_*, Linux
 	// 5.14): "pci" and "0000:91:00.0". Empty for a virtual link.
 	ParentBus string `json:"parentBus,omitempty"`

@@ -120,6 +120,7 @@ func ParseLink(msg []byte) (Link, error) {
 			l.Master = number(a.Value)
 		case unix.IFLA_LINK:
 			l.Lower = number(a.Value)
+			l.Peer = l.Lower
 		case unix.IFLA_LINK_NETNSID:
 			lowerElsewhere = true
 		case unix.IFLA_PARENT_DEV_NAME:

@@ -86,14 +86,7 @@ func (s *session) fetch(e *hookapi.Entry, home, owner *namespace) error {
 		if l != nil || err != nil {
 			return err
 		}
-		if virtualEntry(e) {
-			s.reports = append(s.reports, fmt.Sprintf("%s (%s) is gone: its network namespace died and was not pinned", e.Netdev.Name, e.Identity))
-			return nil
-		}
-		if owner == nil && time.Now().After(deadline) {
-			return fmt.Errorf("is neither home nor in a network namespace that can be seen from here; reconcile looks again")
-		}
-		if owner != nil {
+		if owner != nil || virtualEntry(e) || time.Now().After(deadline) {
 			return s.fetchFromElsewhere(e, home)
 		}
 		time.Sleep(5 * time.Millisecond) // the kernel is at work: see returnWait
@@ -116,6 +109,10 @@ func (s *session) fetchFromElsewhere(e *hookapi.Entry, home *namespace) error {
 			return err
 		}
 	}
+	if virtualEntry(e) {
+		s.reports = append(s.reports, fmt.Sprintf("%s (%s) is gone: the workload deleted it, or its network namespace died unpinned", e.Netdev.Name, e.Identity))
+		return nil
+	}
 	return fmt.Errorf("is neither home nor in a network namespace that can be seen from here; reconcile looks again")
 }
 
@@ -132,7 +129,10 @@ func fetchIfThere(e *hookapi.Entry, home, n *namespace, seen map[uint64]bool) (b
 	if err != nil {
 		return false, nil
 	}
-	i := slices.IndexFunc(links, func(l link.Link) bool { return l.Identity() == e.Identity })
+	i := slices.IndexFunc(links, func(l link.Link) bool {
+		return virtualEntry(e) && sameMake(l, e) && slices.Equal(parseMAC(l.MAC), e.Saved.Attributes[unix.IFLA_ADDRESS]) ||
+			!virtualEntry(e) && l.Identity() == e.Identity
+	})
 	if i < 0 {
 		return false, nil
 	}
@@ -209,7 +209,7 @@ func inside(e *hookapi.Entry, owner *namespace) (*link.Link, error) {
 		return nil, err
 	}
 	i := slices.IndexFunc(links, func(l link.Link) bool {
-		return l.Index == e.InsideIndex && (virtualEntry(e) || l.Identity() == e.Identity)
+		return l.Index == e.InsideIndex && (virtualEntry(e) && sameMake(l, e) || l.Identity() == e.Identity)
 	})
 	if i < 0 && !virtualEntry(e) {
 		i = slices.IndexFunc(links, func(l link.Link) bool { return l.Identity() == e.Identity })
@@ -244,7 +244,14 @@ func atHome(e *hookapi.Entry, home *namespace) (*link.Link, error) {
 // that got the index of one that is away, or a representor of its port.
 func looksLike(l link.Link, e *hookapi.Entry) bool {
 	mac := e.Saved.Attributes[unix.IFLA_ADDRESS]
-	return l.Name == e.Saved.Name || l.Name == e.InsideName || slices.Equal(parseMAC(l.MAC), mac)
+	named := l.Name == e.Saved.Name || l.Name == e.InsideName || slices.Equal(parseMAC(l.MAC), mac)
+	return named && sameMake(l, e)
+}
+
+// sameMake: what a workload cannot give a link of its own making in the NIC's
+// place, which would come to the host with the NIC's name and addresses.
+func sameMake(l link.Link, e *hookapi.Entry) bool {
+	return l.Kind == e.Saved.Kind && l.Peer == e.Saved.Peer
 }
 
 func virtualEntry(e *hookapi.Entry) bool { return len(e.Identity) > 8 && e.Identity[:8] == "ifindex/" }

@@ -73,9 +73,15 @@ func (h host) dress(nic string, n int) {
 		batch = ""
 		h.Run(h.t, fields[0], fields[1:]...)
 	}
+	h.settle()
+}
+
+// settle waits until the kernel has found all addresses to be unique.
+func (h host) settle() {
+	h.t.Helper()
 	nstest.Eventually(h.t, 10*time.Second, func() error {
-		if strings.Contains(h.Run(h.t, "ip", "addr", "show", "dev", nic), "tentative") {
-			return errors.New("addresses are tentative")
+		if got := h.Run(h.t, "ip", "addr", "show", "up"); strings.Contains(got, "tentative") {
+			return fmt.Errorf("addresses are tentative:\n%s", got)
 		}
 		return nil
 	})
@@ -317,6 +323,37 @@ func TestWorkloadChangesTheNIC(t *testing.T) {
 	}
 }
 
+func TestMovedOnToANestedNamespace(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "gpu0rdma0")
+	before := h.Snapshot(t, "gpu0rdma0")
+	c, nested := nstest.Process(t), nstest.Process(t)
+	h.must(h.attach("c1", c.PID, "gpu0rdma0"))
+	c.Run(t, "ip", "link", "set", "gpu0rdma0", "netns", fmt.Sprint(nested.PID), "name", "mine")
+	h.must(h.release("c1"))
+	h.wantHome(before, "gpu0rdma0")
+}
+
+// A link that the workload made in the NIC's place does not come to the host.
+func TestReplacedByTheWorkload(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "gpu0rdma0")
+	c := nstest.Process(t)
+	h.must(h.attach("c1", c.PID, "gpu0rdma0"))
+	var links []struct {
+		Ifindex int
+		Address string
+	}
+	c.JSON(t, &links, "link", "show", "dev", "gpu0rdma0")
+	c.Run(t, "ip", "link", "del", "gpu0rdma0")
+	c.Run(t, "ip", "link", "add", "gpu0rdma0", "index", fmt.Sprint(links[0].Ifindex), "address", links[0].Address, "type", "veth", "peer", "name", "evil", "index", "4711")
+	h.must(h.release("c1"))
+	if _, err := h.TrySnapshot("gpu0rdma0"); err == nil {
+		t.Error("the workload's link is on the host")
+	}
+	h.wantNothingLeft()
+}
+
 func TestQueueingDiscipline(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, "gpu0rdma0")
@@ -352,6 +389,7 @@ func TestRefusals(t *testing.T) {
 					h.Run(t, f[0], f[1:]...)
 				}
 			}
+			h.settle()
 			before := h.Snapshot(t)
 			c := nstest.Process(t)
 			// The other NIC of the call must not move, either.

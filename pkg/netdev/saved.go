@@ -97,7 +97,7 @@ func readLinks(c *link.Conn) ([]link.Link, map[int][]byte, error) {
 // snapshot's namespace.
 func (s *snapshot) save(l link.Link) (*hookapi.Saved, error) {
 	saved := &hookapi.Saved{
-		Name: l.Name, AltNames: l.AltNames, Alias: l.Alias, Index: l.Index, Flags: l.Flags,
+		Name: l.Name, AltNames: l.AltNames, Alias: l.Alias, Index: l.Index, Kind: l.Kind, Peer: l.Peer, Flags: l.Flags,
 		Attributes: attributesOf(s.raw[l.Index]),
 		Addresses:  addressesOf(s.addresses, l.Index),
 		Neighbours: neighboursOf(s.neighbours, l.Index),
