@@ -98,6 +98,7 @@ func (p *program) app() *cli.App {
 			p.topologyCommand(),
 			p.validateCommand(),
 			p.removeCommand(),
+			p.ldcacheCommand(),
 			p.versionCommand(),
 		},
 	}

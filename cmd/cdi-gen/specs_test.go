@@ -24,6 +24,10 @@ var specCases = []struct {
 	{"a4-1", "a4-highgpu-8g", []string{"--gpus", "GPU-5f1a0c2e-93d4-6b17-e8a5-21c07d94b6f3"}, []string{"2"}, nil},
 	{"a4-named", "a4-highgpu-8g", []string{"--gpus", "3", "--nics", "gpu3rdma0", "--name", "pod-7", "--mad"}, []string{"3"}, []string{"3"}},
 	{"h200-x2", "h200-x2", []string{"--all"}, []string{"0", "1"}, nil},
+	{"a100-mig", "a100-mig", []string{"--all"}, []string{"0", "-caps/nvidia-cap12", "-caps/nvidia-cap13", "-caps/nvidia-cap21", "-caps/nvidia-cap22", "1"}, nil},
+	{"a100-mig-one", "a100-mig", []string{"--gpus", "0:1,1", "--ldcache"}, []string{"0", "-caps/nvidia-cap21", "-caps/nvidia-cap22", "1"}, nil},
+	{"a100-all-capabilities", "a100-mig", []string{"--gpus", "1", "--capabilities", "all,gdrcopy,imex,nvswitch,persistenced"}, []string{"1"}, nil},
+	{"wsl", "wsl", []string{"--gpus", "all", "--nics", "none"}, nil, nil},
 	{"infiniband-4vf", "infiniband-4vf", []string{"--all"}, nil, strings.Split("01234", "")},
 }
 

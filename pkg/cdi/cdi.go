@@ -44,12 +44,17 @@ type Options struct {
 	// Capabilities are those of the driver that a container needs; empty means
 	// DefaultCapabilities.
 	Capabilities []Capability
+	// LDCachePath, if not empty, is cdi-gen as the engine will call it, to have a
+	// container's ld.so.cache name the driver's libraries.
+	LDCachePath string
 	// NICMode says how a NIC reaches the container; empty means NICAuto.
 	NICMode NICMode
 	// HookPath is netdev-hook as the engine will call it.
 	HookPath string
 	// MAD adds the NICs' umad nodes, for subnet management.
 	MAD bool
+	// NICLibraries adds the host's RDMA provider libraries.
+	NICLibraries bool
 	// Mounts and Env are added to each spec.
 	Mounts []Mount
 	Env    []string

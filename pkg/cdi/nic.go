@@ -48,6 +48,13 @@ func nicSpec(root *discover.Root, host *discover.Host, nics []discover.NIC, o Op
 		plans = append(plans, plan)
 	}
 	spec := &specs.Spec{}
+	if o.NICLibraries {
+		mounts, err := nicLibraries(root, nics)
+		if err != nil {
+			return nil, err
+		}
+		spec.ContainerEdits.Mounts = mounts
+	}
 	for _, plan := range plans {
 		spec.Devices = append(spec.Devices, nicDevice(plan.nic.Name, []nicPlan{plan}, o))
 	}

@@ -24,6 +24,12 @@ func node(n discover.DeviceNode) *specs.DeviceNode {
 	if n.Major == nvidiaMajor && n.Minor <= 255 {
 		d.Major, d.Minor = int64(n.Major), int64(n.Minor)
 	}
+	if n.UID != 0 {
+		d.UID = &n.UID
+	}
+	if n.GID != 0 {
+		d.GID = &n.GID
+	}
 	return d
 }
 
