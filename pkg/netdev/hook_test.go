@@ -1,7 +1,6 @@
 package netdev_test
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
