@@ -209,7 +209,7 @@ func inside(e *hookapi.Entry, owner *namespace) (*link.Link, error) {
 		return nil, err
 	}
 	i := slices.IndexFunc(links, func(l link.Link) bool {
-		return l.Index == e.InsideIndex && (virtualEntry(e) && sameMake(l, e) || l.Identity() == e.Identity)
+		return l.Index == e.InsideIndex && (virtualEntry(e) && sameMake(l, e) || !virtualEntry(e) && l.Identity() == e.Identity)
 	})
 	if i < 0 && !virtualEntry(e) {
 		i = slices.IndexFunc(links, func(l link.Link) bool { return l.Identity() == e.Identity })
