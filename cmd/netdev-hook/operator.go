@@ -76,11 +76,15 @@ func status(hook netdev.Hook) *cli.Command {
   netdev-hook status -o json`,
 		Flags: []cli.Flag{&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", Usage: "`FORMAT`: table or json"}},
 		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usageError{fmt.Errorf("unexpected argument %q", c.Args().First())}
+			}
 			entries, problems, err := hook.Status()
 			if err != nil {
 				return err
 			}
-			r := report{NICs: entries, Problems: problems, Failures: hook.Failures()}
+			// Lists without elements are [] in JSON, not null.
+			r := report{append([]hookapi.Entry{}, entries...), append([]string{}, problems...), append([]hookapi.Failure{}, hook.Failures()...)}
 			switch format := c.String("output"); format {
 			case "table":
 				return printStatus(c.App.Writer, r)

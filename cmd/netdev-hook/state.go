@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/opencontainers/runtime-spec/specs-go"
@@ -55,7 +56,9 @@ func checkID(id string) error {
 	return nil
 }
 
-// oneLine makes an error one line: several that were joined are separated by "; ".
+// oneLine makes an error one line: several that were joined are separated by "; ",
+// and one that comes twice (undoing fails as doing did) is said once.
 func oneLine(err error) string {
-	return strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' }), "; ")
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' })
+	return strings.Join(slices.Compact(lines), "; ")
 }

@@ -13,6 +13,9 @@ func version() *cli.Command {
 		Usage:     "show the version and the commit this was built from",
 		UsageText: "netdev-hook version",
 		Action: func(c *cli.Context) error {
+			if c.Args().Present() {
+				return usageError{fmt.Errorf("unexpected argument %q", c.Args().First())}
+			}
 			info, ok := debug.ReadBuildInfo()
 			if !ok {
 				return fmt.Errorf("this program was built without module support")
