@@ -26,13 +26,18 @@ func (p *program) generateCommand() *cli.Command {
 		UsageText: "cdi-gen generate --all | [--gpus LIST] [--nics LIST] | --allocation FILE [OPTION ...]\n\n" +
 			"Example: the specs of one pod, among others in one directory\n\n" +
 			"   cdi-gen generate --gpus 0,1 --nics gpu0rdma0,gpu1rdma0 --name my-pod\n" +
-			"   podman run --device nvidia.com/gpu=my-pod-all --device dra.net/nic=my-pod-all IMAGE",
+			"   podman run --device nvidia.com/gpu=my-pod-all --device dra.net/nic=my-pod-all IMAGE\n\n" +
+			"Example: two GPUs that nobody has, with their nearest NICs\n\n" +
+			"   cdi-gen generate --gpus count=2 --align --name job1",
 		Description: "One call states all devices of its --name: a kind without devices has its file removed.\n" +
+			"What a name has is taken, until `cdi-gen remove --name NAME`; without --name nothing is taken.\n" +
 			"What is written is printed: one line for each file, one for each device.",
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "all", Usage: "all GPUs and hardware NICs of this host that it does not need itself", DisableDefaultText: true},
-			&cli.StringFlag{Name: "gpus", Usage: "`LIST` of GPUs: indices, UUIDs, PCI addresses, with commas between; all; none"},
-			&cli.StringFlag{Name: "nics", Usage: "`LIST` of NICs: interfaces, RDMA devices, PCI addresses, with commas between; all; none"},
+			&cli.StringFlag{Name: "gpus", Usage: "`LIST` of GPUs: indices, UUIDs, PCI addresses, with commas between; count=N free ones; all; none"},
+			&cli.StringFlag{Name: "nics", Usage: "`LIST` of NICs: interfaces, RDMA devices, PCI addresses, with commas between; count=N free ones; all; none"},
+			&cli.BoolFlag{Name: "align", Usage: "give each of --gpus its nearest free NIC; with --allocation print the claim that would have", DisableDefaultText: true},
+			&cli.BoolFlag{Name: "nccl", Usage: "tell NCCL which NICs to use, and the topology file where PCI is virtualised", DisableDefaultText: true},
 			&cli.StringFlag{Name: "allocation", Usage: "JSON `FILE` of GPUs and NICs, as `cdi-gen list -o json` writes it; - is stdin"},
 			&cli.StringFlag{Name: "output", Value: defaultDir, Usage: "`DIR` for the specs, or a file that ends in .yaml or .json, or - for stdout"},
 			&cli.StringFlag{Name: "format", Value: "yaml", Usage: "`FORMAT` of the specs: yaml, json"},
@@ -44,7 +49,9 @@ func (p *program) generateCommand() *cli.Command {
 			&cli.StringFlag{Name: "hook-path", Usage: "`PATH` of netdev-hook as the engine will call it", DefaultText: "netdev-hook beside cdi-gen, else /usr/bin/netdev-hook"},
 			&cli.StringFlag{Name: "nic-mode", Value: "auto", Usage: "how NICs reach a container, `MODE`: hook moves them, native has the runtime move them (CDI 1.1.0), devices gives device nodes alone, auto is devices in a pod and hook elsewhere"},
 			&cli.BoolFlag{Name: "mad", Usage: "give the NICs' umad nodes, too (subnet management)", DisableDefaultText: true},
-			&cli.StringFlag{Name: "capabilities", Value: "compute,utility", Usage: "`LIST` of what containers need of the driver"},
+			&cli.BoolFlag{Name: "nic-libs", Usage: "mount this host's RDMA provider libraries, for images that lack the NICs'", DisableDefaultText: true},
+			&cli.StringFlag{Name: "capabilities", Usage: "`LIST` of what containers need of the driver: compute, utility, video, graphics, display, ngx, compat32, all; beside it: gdrcopy, gds, imex, nvswitch, persistenced, fabricmanager, mps", DefaultText: "NVIDIA_DRIVER_CAPABILITIES, else compute,utility"},
+			&cli.BoolFlag{Name: "ldcache", Usage: "have a hook name the driver's libraries in containers' ld.so.cache", DisableDefaultText: true},
 			&cli.GenericFlag{Name: "mount", Value: &listValue{}, Usage: "also mount `HOST:CONTAINER[:OPTS]`; may be repeated"},
 			&cli.GenericFlag{Name: "env", Value: &listValue{}, Usage: "also set `NAME=VALUE` in containers; may be repeated"},
 			&cli.IntFlag{Name: "expect-gpus", Usage: "fail unless there are `N` GPUs", DefaultText: "not checked"},
@@ -59,7 +66,7 @@ func rootFlag() cli.Flag {
 }
 
 func (p *program) generate(c *cli.Context) error {
-	options, err := buildOptions(c)
+	options, err := p.buildOptions(c)
 	if err != nil {
 		return err
 	}
@@ -70,13 +77,21 @@ func (p *program) generate(c *cli.Context) error {
 	if err := checkSelection(c); err != nil {
 		return err
 	}
+	if err := p.drainStdin(c); err != nil {
+		return err
+	}
 	root, host, err := p.readHost(c)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+	held, err := p.openHoldings(c, root, out.path == "-")
+	if err != nil {
+		return err
+	}
+	defer held.Close()
 
-	answer, err := p.allocation(c, host)
+	answer, err := p.allocation(c, root, host, held.others)
 	if err != nil {
 		return err
 	}
@@ -84,6 +99,16 @@ func (p *program) generate(c *cli.Context) error {
 		return err
 	}
 	p.leaveOutNodeless(root, &answer, &options)
+	if err := p.check(held, answer.Devices); err != nil {
+		return err
+	}
+	misaligned := p.warnMisaligned(host, answer.Devices)
+	if c.Bool("align") {
+		p.adviseClaim(answer.Devices, misaligned)
+	}
+	if c.Bool("nccl") {
+		p.addNCCL(root, answer.Devices, &options)
+	}
 	built, err := cdi.Build(root, host, answer.Devices, options)
 	if err != nil {
 		return err
@@ -91,18 +116,21 @@ func (p *program) generate(c *cli.Context) error {
 	if out.path == "-" {
 		return p.printSpecs(built, out.format)
 	}
-	return p.writeSpecs(built, answer, options.Name, out)
+	return held.record(answer.Devices, func() error {
+		return p.writeSpecs(built, answer, options.Name, out)
+	})
 }
 
 // buildOptions are all flags that say how the specs look.
-func buildOptions(c *cli.Context) (o cdi.Options, err error) {
+func (p *program) buildOptions(c *cli.Context) (o cdi.Options, err error) {
 	o = cdi.Options{
-		Name:       c.String("name"),
-		GPUKind:    c.String("gpu-kind"),
-		NICKind:    c.String("nic-kind"),
-		DriverRoot: c.String("driver-root"),
-		HookPath:   c.String("hook-path"),
-		MAD:        c.Bool("mad"),
+		Name:         c.String("name"),
+		GPUKind:      c.String("gpu-kind"),
+		NICKind:      c.String("nic-kind"),
+		DriverRoot:   c.String("driver-root"),
+		HookPath:     c.String("hook-path"),
+		MAD:          c.Bool("mad"),
+		NICLibraries: c.Bool("nic-libs"),
 	}
 	// The package's errors begin with what is wrong: name "a/b", mount "/a".
 	if err := cdi.ValidateName(o.Name); err != nil {
@@ -122,7 +150,7 @@ func buildOptions(c *cli.Context) (o cdi.Options, err error) {
 	if o.NICMode, err = cdi.ParseNICMode(c.String("nic-mode")); err != nil {
 		return o, &usageError{err}
 	}
-	if o.Capabilities, err = cdi.ParseCapabilities(c.String("capabilities")); err != nil {
+	if o.Capabilities, err = p.capabilities(c); err != nil {
 		return o, usagef("--capabilities: %w", err)
 	}
 	for _, s := range listFlag(c, "mount") {
@@ -145,7 +173,27 @@ func buildOptions(c *cli.Context) (o cdi.Options, err error) {
 	if !filepath.IsAbs(o.HookPath) {
 		return o, usagef("--hook-path %q: must be an absolute path", o.HookPath)
 	}
+	if c.Bool("ldcache") { // the two programs are installed together
+		o.LDCachePath = filepath.Join(filepath.Dir(o.HookPath), "cdi-gen")
+	}
 	return o, nil
+}
+
+// capabilities are those asked for, else those that NVIDIA_DRIVER_CAPABILITIES
+// has; a pod's image may have set it, with words that are not known here.
+func (p *program) capabilities(c *cli.Context) ([]cdi.Capability, error) {
+	if c.IsSet("capabilities") {
+		return cdi.ParseCapabilities(c.String("capabilities"))
+	}
+	value := os.Getenv("NVIDIA_DRIVER_CAPABILITIES")
+	if value == "" || filepath.Clean(c.String("root")) != "/" {
+		return cdi.DefaultCapabilities, nil
+	}
+	known, unknown := cdi.CapabilitiesFromEnv(value)
+	for _, word := range unknown {
+		p.log.Warn("unknown capability", "NVIDIA_DRIVER_CAPABILITIES", word)
+	}
+	return known, nil
 }
 
 // defaultHook is the netdev-hook beside this program: the two are built and
@@ -171,15 +219,34 @@ func (p *program) readHost(c *cli.Context) (*discover.Root, *discover.Host, erro
 		root.Close()
 		return nil, nil, err
 	}
+	p.askNVML(c, root, host)
 	for _, problem := range host.Problems {
 		p.log.Warn("could not be read fully", "device", problem.Device, "problem", problem.Text)
 	}
 	return root, host, nil
 }
 
+// askNVML completes what procfs does not know, if anything. Without NVML the
+// inventory is as procfs has it.
+func (p *program) askNVML(c *cli.Context, root *discover.Root, host *discover.Host) {
+	if !root.Live() || !host.WantsNVML(root) {
+		return
+	}
+	library, err := cdi.FindLibrary(root, host, c.String("driver-root"), "libnvidia-ml.so")
+	if err == nil {
+		err = host.AskNVML(library)
+	}
+	if err != nil {
+		p.log.Warn("MIG devices are known by GPU and instance ids alone, not by UUID", "problem", err)
+	}
+}
+
 // checkSelection refuses selections that exclude each other.
 func checkSelection(c *cli.Context) error {
 	if err := noArgs(c); err != nil {
+		return err
+	}
+	if err := checkAlign(c); err != nil {
 		return err
 	}
 	lists := c.IsSet("gpus") || c.IsSet("nics")
@@ -203,12 +270,14 @@ func checkSelection(c *cli.Context) error {
 }
 
 // allocation asks the source that the flags name.
-func (p *program) allocation(c *cli.Context, host *discover.Host) (answer allocate.Answer, err error) {
+func (p *program) allocation(c *cli.Context, root *discover.Root, host *discover.Host, others allocate.Taken) (answer allocate.Answer, err error) {
 	switch {
 	case c.Bool("all"):
 		answer = allocate.All(host)
 	case c.IsSet("allocation"):
 		answer, err = p.allocationFile(host, c.String("allocation"))
+	case choosesFree(c):
+		answer, err = p.choose(c, root, host, others)
 	case c.IsSet("gpus") || c.IsSet("nics"):
 		answer, err = allocate.Lists(host, c.String("gpus"), c.String("nics"))
 	default:

@@ -15,7 +15,7 @@ func (p *program) removeCommand() *cli.Command {
 		UsageText: "cdi-gen remove [--output DIR] [--name NAME]\n\n" +
 			"Example: the specs of a pod that has ended\n\n" +
 			"   cdi-gen remove --name my-pod",
-		Description: "Prints the files removed. Specs that are not there are no error.",
+		Description: "Prints the files removed, and frees the devices of the name. Specs that are not there are no error.",
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "output", Value: defaultDir, Usage: "`DIR` of the specs"},
 			&cli.StringFlag{Name: "name", Usage: "`NAME` that they were generated with"},
@@ -43,5 +43,8 @@ func (p *program) remove(c *cli.Context) error {
 	for _, path := range removed {
 		fmt.Fprintln(p.stdout, path)
 	}
-	return err
+	if err != nil || c.String("name") == "" {
+		return err
+	}
+	return p.free(c.String("name"))
 }

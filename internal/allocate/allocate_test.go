@@ -118,7 +118,7 @@ func TestSyntax(t *testing.T) {
 
 func TestFileTooLarge(t *testing.T) {
 	t.Parallel()
-	if _, err := File(&discover.Host{}, strings.NewReader(strings.Repeat(" ", maxAllocation+1)), "x"); err == nil || !strings.Contains(err.Error(), "larger than") {
+	if _, err := File(&discover.Host{}, strings.NewReader(strings.Repeat(" ", MaxFile+1)), "x"); err == nil || !strings.Contains(err.Error(), "larger than") {
 		t.Error(err)
 	}
 }

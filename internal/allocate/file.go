@@ -10,9 +10,9 @@ import (
 	"podrail/pkg/discover"
 )
 
-// maxAllocation bounds an allocation file. The whole inventory of a host with
+// MaxFile bounds an allocation file, in bytes. The whole inventory of a host with
 // eight GPUs is 100 KiB.
-const maxAllocation = 4 << 20
+const MaxFile = 4 << 20
 
 // File reads an allocation: JSON in the form that `cdi-gen list -o json` writes,
 // or as little of it as tells the devices apart. A GPU has a uuid, a pciAddress
@@ -64,12 +64,12 @@ func readFile(host *discover.Host, r io.Reader) (Answer, error) {
 
 // decode reads one JSON object and nothing after it.
 func decode(r io.Reader) (*discover.Host, error) {
-	data, err := io.ReadAll(io.LimitReader(r, maxAllocation+1))
+	data, err := io.ReadAll(io.LimitReader(r, MaxFile+1))
 	if err != nil {
 		return nil, err
 	}
-	if len(data) > maxAllocation {
-		return nil, fmt.Errorf("is larger than %d MiB", maxAllocation>>20)
+	if len(data) > MaxFile {
+		return nil, fmt.Errorf("is larger than %d MiB", MaxFile>>20)
 	}
 	if first := bytes.TrimSpace(data); len(first) == 0 || first[0] != '{' {
 		return nil, errors.New(`is not a JSON object such as {"gpus":[{"uuid":"GPU-..."}],"nics":[{"name":"gpu0rdma0"}]}`)

@@ -83,7 +83,7 @@ func splitList(list string) ([]string, error) {
 		case strings.TrimSpace(word) != word:
 			return nil, &SyntaxError{fmt.Sprintf("%q has a space in it: expected names with commas between", word)}
 		case strings.HasPrefix(word, "count="):
-			return nil, &SyntaxError{"count= is not supported: name the devices"}
+			return nil, &SyntaxError{fmt.Sprintf("%q must stand alone: count=2", word)}
 		case (word == "all" || word == "none") && len(words) > 1:
 			return nil, &SyntaxError{fmt.Sprintf("%q must stand alone", word)}
 		}

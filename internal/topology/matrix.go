@@ -48,7 +48,7 @@ type Only func(gpu *discover.GPU, nic *discover.NIC) bool
 // for, under its own name.
 func (m *Map) Matrix(only Only) *Matrix {
 	var devices []Device
-	for _, g := range m.host.GPUs {
+	for _, g := range OnePerGPU(m.host.GPUs) {
 		if g.Excluded || only != nil && !only(&g, nil) {
 			continue
 		}
