@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"podrail/internal/allocate"
+	"podrail/internal/hookapi"
 	"podrail/pkg/cdi"
 	"podrail/pkg/discover"
 
@@ -48,6 +49,8 @@ func (p *program) generateCommand() *cli.Command {
 			&cli.StringFlag{Name: "nic-kind", Value: cdi.DefaultNICKind, Usage: "`VENDOR/CLASS` of the NICs' spec"},
 			&cli.StringFlag{Name: "hook-path", Usage: "`PATH` of netdev-hook as the engine will call it", DefaultText: "netdev-hook beside cdi-gen, else /usr/bin/netdev-hook"},
 			&cli.StringFlag{Name: "nic-mode", Value: "auto", Usage: "how NICs reach a container, `MODE`: hook moves them, native has the runtime move them (CDI 1.1.0), devices gives device nodes alone, auto is devices in a pod and hook elsewhere"},
+			&cli.StringFlag{Name: "nic-config", Usage: "`FILE` with what NICs shall be in the container: DraNet's NetworkConfig in YAML or JSON, for all NICs or one for each by name"},
+			&cli.StringFlag{Name: "memlock", Usage: "let containers with NICs lock `SIZE` of memory: bytes, a number with K, M, G or T, or unlimited"},
 			&cli.BoolFlag{Name: "mad", Usage: "give the NICs' umad nodes, too (subnet management)", DisableDefaultText: true},
 			&cli.BoolFlag{Name: "nic-libs", Usage: "mount this host's RDMA provider libraries, for images that lack the NICs'", DisableDefaultText: true},
 			&cli.StringFlag{Name: "capabilities", Usage: "`LIST` of what containers need of the driver: compute, utility, video, graphics, display, ngx, compat32, all; beside it: gdrcopy, gds, imex, nvswitch, persistenced, fabricmanager, mps", DefaultText: "NVIDIA_DRIVER_CAPABILITIES, else compute,utility"},
@@ -59,6 +62,32 @@ func (p *program) generateCommand() *cli.Command {
 		},
 		Action: p.generate,
 	}
+}
+
+// maxNICConfig bounds the file that --nic-config names.
+const maxNICConfig = 1 << 20
+
+func readNICConfig(name string) (cdi.NICConfig, error) {
+	if name == "" {
+		return nil, nil
+	}
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, fmt.Errorf("--nic-config: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxNICConfig+1))
+	if err == nil && len(data) > maxNICConfig {
+		err = fmt.Errorf("is larger than %d bytes", maxNICConfig)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--nic-config %s: %w", name, err)
+	}
+	config, err := cdi.ParseNICConfig(data)
+	if err != nil {
+		return nil, fmt.Errorf("--nic-config %s: %w", name, err)
+	}
+	return config, nil
 }
 
 func rootFlag() cli.Flag {
@@ -130,6 +159,7 @@ func (p *program) buildOptions(c *cli.Context) (o cdi.Options, err error) {
 		DriverRoot:   c.String("driver-root"),
 		HookPath:     c.String("hook-path"),
 		MAD:          c.Bool("mad"),
+		Memlock:      c.String("memlock"),
 		NICLibraries: c.Bool("nic-libs"),
 	}
 	// The package's errors begin with what is wrong: name "a/b", mount "/a".
@@ -149,6 +179,12 @@ func (p *program) buildOptions(c *cli.Context) (o cdi.Options, err error) {
 	}
 	if o.NICMode, err = cdi.ParseNICMode(c.String("nic-mode")); err != nil {
 		return o, &usageError{err}
+	}
+	if err := hookapi.CheckMemlock(o.Memlock); err != nil {
+		return o, usagef("--memlock: %w", err)
+	}
+	if o.NICConfig, err = readNICConfig(c.String("nic-config")); err != nil {
+		return o, err
 	}
 	if o.Capabilities, err = p.capabilities(c); err != nil {
 		return o, usagef("--capabilities: %w", err)

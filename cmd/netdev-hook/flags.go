@@ -3,9 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"math"
-	"strconv"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 	"golang.org/x/sys/unix"
@@ -65,18 +62,9 @@ func (v configValue) String() string { return "" }
 type memlockValue uint64
 
 func (m *memlockValue) Set(s string) error {
-	if s == "unlimited" {
-		*m = memlockValue(unix.RLIM_INFINITY & math.MaxUint64)
-		return nil
-	}
-	digits := strings.TrimRight(s, "KMGT")
-	shift, ok := map[string]int{"": 0, "K": 10, "M": 20, "G": 30, "T": 40}[s[len(digits):]]
-	n, err := strconv.ParseUint(digits, 10, 64)
-	if !ok || err != nil || n == 0 || n > math.MaxInt64>>shift {
-		return fmt.Errorf("%q is no size: expected bytes, a number with K, M, G or T, or unlimited", s)
-	}
-	*m = memlockValue(n << shift)
-	return nil
+	n, err := hookapi.ParseMemlock(s)
+	*m = memlockValue(n)
+	return err
 }
 
 func (m *memlockValue) String() string { return "" }

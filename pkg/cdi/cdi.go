@@ -51,6 +51,11 @@ type Options struct {
 	NICMode NICMode
 	// HookPath is netdev-hook as the engine will call it.
 	HookPath string
+	// NICConfig is what NICs shall be in the container; nil leaves them as they are.
+	NICConfig NICConfig
+	// Memlock is the locked memory that the hook lets a container have: bytes, a
+	// number with K, M, G or T, or "unlimited"; empty leaves it as it is.
+	Memlock string
 	// MAD adds the NICs' umad nodes, for subnet management.
 	MAD bool
 	// NICLibraries adds the host's RDMA provider libraries.

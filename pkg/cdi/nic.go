@@ -30,6 +30,12 @@ type nicPlan struct {
 // name, so it is at spec level, once.
 func nicSpec(root *discover.Root, host *discover.Host, nics []discover.NIC, o Options) (*specs.Spec, error) {
 	withHook := o.NICMode == NICHook || o.NICMode == NICNative
+	if !withHook && (len(o.NICConfig) > 0 || o.Memlock != "") {
+		return nil, fmt.Errorf("NIC configuration and memlock need the hook, and NIC mode %s writes device nodes alone: use NIC mode %s", o.NICMode, NICHook)
+	}
+	if err := o.NICConfig.check(nics); err != nil {
+		return nil, err
+	}
 	if withHook {
 		if err := checkHook(root, o.HookPath); err != nil {
 			return nil, err
@@ -41,6 +47,8 @@ func nicSpec(root *discover.Root, host *discover.Host, nics []discover.NIC, o Op
 		if err != nil {
 			return nil, err
 		}
+		plan.netdev.Native = o.NICMode == NICNative && nic.Interface != ""
+		plan.netdev.Config = o.NICConfig.of(nic)
 		if !withHook && len(plan.nodes) == 0 {
 			return nil, fmt.Errorf("NIC %s has no RDMA device, and NIC mode %s writes device nodes alone: "+
 				"leave it out, or use NIC mode %s", nic.Name, o.NICMode, NICHook)
@@ -115,9 +123,15 @@ func nicDevice(name string, plans []nicPlan, o Options) specs.Device {
 	for _, p := range plans {
 		all = append(all, p.nodes...)
 		args = append(args, "--netdev", p.netdev.String())
-		if o.NICMode == NICNative && p.nic.Interface != "" {
+		if p.netdev.Config != nil {
+			args = append(args, "--config", p.netdev.Config.String())
+		}
+		if p.netdev.Native {
 			edits.NetDevices = append(edits.NetDevices, &specs.LinuxNetDevice{HostInterfaceName: p.nic.Interface, Name: p.nic.Interface})
 		}
+	}
+	if o.Memlock != "" {
+		args = append(args, "--memlock", o.Memlock)
 	}
 	edits.DeviceNodes = nodes(all)
 	if o.NICMode == NICHook || o.NICMode == NICNative {
