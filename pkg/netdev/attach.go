@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -169,7 +168,7 @@ func (s *session) plan(e *hookapi.Entry) (err error) {
 		return err
 	}
 	if virtualEntry(e) || !inInitialNamespace() {
-		e.Pin, err = planPin(filepath.Join(s.journal.dir, "pins", strings.TrimSuffix(entryName(e), entrySuffix)))
+		e.Pin, err = planPin(pinPath(s.journal.dir, e))
 	}
 	return err
 }

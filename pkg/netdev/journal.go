@@ -102,6 +102,9 @@ func (j *journal) entries() ([]*hookapi.Entry, []string, error) {
 		if err == nil && entryName(e) != n.Name() {
 			err = errors.New("its name is not that of the NIC in it")
 		}
+		if err == nil && e.Pin != nil && e.Pin.Path != pinPath(j.dir, e) { // it will be unmounted and removed
+			err = fmt.Errorf("its pin %q is not where this hook makes pins", e.Pin.Path)
+		}
 		switch {
 		case err != nil:
 			reports = append(reports, j.setAside(n.Name(), err))

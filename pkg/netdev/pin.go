@@ -30,6 +30,11 @@ func planPin(path string) (*hookapi.Pin, error) {
 	return pin, find()
 }
 
+// pinPath is where an entry's pin is, if it has one.
+func pinPath(dir string, e *hookapi.Entry) string {
+	return filepath.Join(dir, "pins", strings.TrimSuffix(entryName(e), entrySuffix))
+}
+
 // mountPin makes the pin: a bind mount keeps the namespace alive.
 func mountPin(pin *hookapi.Pin, n *namespace) error {
 	err := at(pin, func() error {

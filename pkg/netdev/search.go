@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -71,8 +72,17 @@ func namespaceMounts(proc, root string) []string {
 		return nil
 	}
 	defer f.Close()
+	return parseMounts(f, root)
+}
+
+// maxMountLine bounds a line of mountinfo: an overlay lists all its layers.
+const maxMountLine = 4 << 20
+
+func parseMounts(mountinfo io.Reader, root string) []string {
 	var paths []string
-	for lines := bufio.NewScanner(f); lines.Scan(); {
+	lines := bufio.NewScanner(mountinfo)
+	lines.Buffer(nil, maxMountLine)
+	for lines.Scan() {
 		fields := strings.Fields(lines.Text())
 		// ... root mountpoint options - nsfs nsfs rw; the root is "net:[4026532288]".
 		if len(fields) > 4 && strings.HasPrefix(fields[3], "net:[") {
