@@ -8,6 +8,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"podrail/internal/resourceslice"
 	"podrail/pkg/discover"
 
 	"github.com/urfave/cli/v2"
@@ -18,12 +19,13 @@ func (p *program) listCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "list",
 		Usage: "list the GPUs and NICs of this host",
-		UsageText: "cdi-gen list [-o table|json|yaml] [--root DIR]\n\n" +
+		UsageText: "cdi-gen list [-o table|json|yaml|resourceslice] [--root DIR]\n\n" +
 			"Example: the UUIDs of all GPUs\n\n" +
 			"   cdi-gen list -o json | jq -r '.gpus[].uuid'",
-		Description: "JSON and YAML are an object with gpus and nics, which --allocation of `cdi-gen generate` takes.",
+		Description: "JSON and YAML are an object with gpus and nics, which --allocation of `cdi-gen generate` takes.\n" +
+			"ResourceSlices are the devices as the DRA drivers of NVIDIA and DraNet publish them; cdi-claim takes them.",
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", Usage: "`FORMAT`: table, json, yaml"},
+			&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", Usage: "`FORMAT`: table, json, yaml, resourceslice"},
 			rootFlag(),
 		},
 		Action: p.list,
@@ -38,15 +40,20 @@ func (p *program) list(c *cli.Context) error {
 		"table": writeTable,
 		"json":  writeJSON,
 		"yaml":  writeYAML,
+		// Needs the node's name, too.
+		"resourceslice": nil,
 	}[c.String("output")]
 	if !ok {
-		return usagef("-o %q: must be table, json or yaml", c.String("output"))
+		return usagef("-o %q: must be table, json, yaml or resourceslice", c.String("output"))
 	}
 	root, host, err := p.readHost(c)
 	if err != nil {
 		return err
 	}
 	defer root.Close()
+	if write == nil {
+		return writeSlices(p.stdout, host, resourceslice.NodeName(root))
+	}
 	return write(p.stdout, host)
 }
 
@@ -64,6 +71,20 @@ func writeYAML(w io.Writer, host *discover.Host) error {
 	}
 	_, err = w.Write(data)
 	return err
+}
+
+// writeSlices writes a YAML document for each slice, as kubectl takes them.
+func writeSlices(w io.Writer, host *discover.Host, node string) error {
+	for _, slice := range resourceslice.Make(host, node) {
+		data, err := yaml.Marshal(slice)
+		if err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintf(w, "---\n%s", data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func writeTable(w io.Writer, host *discover.Host) error {
