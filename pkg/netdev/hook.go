@@ -18,6 +18,7 @@ package netdev
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -88,18 +89,24 @@ func (s *session) end() {
 // In a container that shares this network namespace the NICs must be here, and
 // nothing is changed.
 func (h Hook) Attach(container string, pid int, netdevs []hookapi.Netdev) error {
-	target, start, err := containerNamespace(pid)
-	if err != nil {
-		return err
-	}
-	defer target.close()
 	own, err := openNamespace(ownNamespacePath)
 	if err != nil {
 		return err
 	}
 	defer own.close()
+	target, start, err := containerNamespace(pid)
+	if errors.Is(err, fs.ErrPermission) {
+		return errors.Join(own.mayGive(), err)
+	}
+	if err != nil {
+		return err
+	}
+	defer target.close()
 	if target.id.Same(own.id) {
 		return alreadyHere(own, netdevs)
+	}
+	if err := own.mayGive(); err != nil {
+		return err
 	}
 	s, err := h.begin()
 	if err != nil {

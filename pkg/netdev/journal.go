@@ -40,6 +40,9 @@ func openJournal(dir string, wait time.Duration) (*journal, error) {
 	if err := trusted(dir); err != nil {
 		return nil, err
 	}
+	if err := os.Chmod(dir, 0o700); err != nil { // one that was there may be readable
+		return nil, fmt.Errorf("make the journal's directory private: %w", err)
+	}
 	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("open the journal's lock: %w", err)

@@ -104,6 +104,20 @@ func (n *namespace) do(f func() error) error {
 	return <-done
 }
 
+// mayGive fails where this process cannot take a NIC out of the namespace: as
+// another user than root, or as the root of a user namespace that is not the
+// network namespace's (ioctl_ns(2): NS_GET_USERNS answers EPERM then).
+func (n *namespace) mayGive() error {
+	fd, err := unix.IoctlRetInt(int(n.file.Fd()), unix.NS_GET_USERNS)
+	if err == nil {
+		unix.Close(fd)
+	}
+	if os.Geteuid() == 0 && err != unix.EPERM {
+		return nil
+	}
+	return errors.New("a rootless engine cannot give a NIC to a container: that takes root over the host's network namespace (CAP_NET_ADMIN); use a rootful engine (sudo podman run ...), or give the RDMA device nodes alone (cdi-gen generate --nic-mode devices) and --network host")
+}
+
 func (n *namespace) close() {
 	if n == nil {
 		return
