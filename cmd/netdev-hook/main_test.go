@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		main()
 	}
 	// All scripts have the same network namespace and journal: one after the other.
+	flag.Parse() // what the command line says comes first, and must not count
 	if err := flag.Set("test.parallel", "1"); err != nil {
 		panic(err)
 	}
