@@ -101,11 +101,11 @@ func ParseLink(msg []byte) (Link, error) {
 	for _, a := range attrs {
 		switch a.Attr.Type & nlaTypeMask {
 		case unix.IFLA_IFNAME:
-			l.Name = nl.BytesToString(a.Value)
+			l.Name = unix.ByteSliceToString(a.Value)
 		case unix.IFLA_PROP_LIST:
 			l.AltNames, err = parseAltNames(a.Value)
 		case unix.IFLA_IFALIAS:
-			l.Alias = nl.BytesToString(a.Value)
+			l.Alias = unix.ByteSliceToString(a.Value)
 		case unix.IFLA_ADDRESS:
 			l.MAC = net.HardwareAddr(a.Value).String()
 		case unix.IFLA_PERM_ADDRESS:
@@ -124,9 +124,9 @@ func ParseLink(msg []byte) (Link, error) {
 		case unix.IFLA_LINK_NETNSID:
 			lowerElsewhere = true
 		case unix.IFLA_PARENT_DEV_NAME:
-			l.ParentDev = nl.BytesToString(a.Value)
+			l.ParentDev = unix.ByteSliceToString(a.Value)
 		case unix.IFLA_PARENT_DEV_BUS_NAME:
-			l.ParentBus = nl.BytesToString(a.Value)
+			l.ParentBus = unix.ByteSliceToString(a.Value)
 		}
 		if err != nil {
 			return Link{}, fmt.Errorf("parsing link %q: %w", l.Name, err)
@@ -142,24 +142,24 @@ func ParseLink(msg []byte) (Link, error) {
 }
 
 func parseAltNames(b []byte) ([]string, error) {
-	attrs, err := nl.ParseRouteAttr(b)
+	attrs, err := splitAttrs(b)
 	var names []string
 	for _, a := range attrs {
 		if a.Attr.Type == unix.IFLA_ALT_IFNAME {
-			names = append(names, nl.BytesToString(a.Value))
+			names = append(names, unix.ByteSliceToString(a.Value))
 		}
 	}
 	return names, err
 }
 
 func parseKinds(b []byte) (kind, portKind string, err error) {
-	attrs, err := nl.ParseRouteAttr(b)
+	attrs, err := splitAttrs(b)
 	for _, a := range attrs {
 		switch a.Attr.Type {
 		case unix.IFLA_INFO_KIND:
-			kind = nl.BytesToString(a.Value)
+			kind = unix.ByteSliceToString(a.Value)
 		case unix.IFLA_INFO_SLAVE_KIND:
-			portKind = nl.BytesToString(a.Value)
+			portKind = unix.ByteSliceToString(a.Value)
 		}
 	}
 	return kind, portKind, err
@@ -248,7 +248,17 @@ func parseAttrs(msg []byte, header int) ([]syscall.NetlinkRouteAttr, error) {
 	if len(msg) < header {
 		return nil, fmt.Errorf("%d bytes are no message", len(msg))
 	}
-	return nl.ParseRouteAttr(msg[header:])
+	return splitAttrs(msg[header:])
+}
+
+// splitAttrs is nl.ParseRouteAttr for bytes that may end without the last
+// attribute's padding, where that panics (v1.3.1). Likewise unix.ByteSliceToString is used here, since
+// nl.BytesToString panics without a NUL.
+func splitAttrs(b []byte) ([]syscall.NetlinkRouteAttr, error) {
+	if odd := len(b) % unix.NLA_ALIGNTO; odd != 0 {
+		b = append(slices.Clip(b), make([]byte, unix.NLA_ALIGNTO-odd)...)
+	}
+	return nl.ParseRouteAttr(b)
 }
 
 func number(b []byte) int {

@@ -69,7 +69,7 @@ func (c *RDMAConn) Index(name string) (uint32, bool, error) {
 		return 0, false, fmt.Errorf("listing RDMA devices: %w", err)
 	}
 	for _, m := range msgs {
-		if nl.BytesToString(rdmaAttr(m, nl.RDMA_NLDEV_ATTR_DEV_NAME)) == name {
+		if unix.ByteSliceToString(rdmaAttr(m, nl.RDMA_NLDEV_ATTR_DEV_NAME)) == name {
 			if v := rdmaAttr(m, nl.RDMA_NLDEV_ATTR_DEV_INDEX); len(v) == 4 {
 				return binary.NativeEndian.Uint32(v), true, nil
 			}
@@ -89,7 +89,7 @@ func (c *RDMAConn) SetNamespace(index uint32, fd uintptr) error {
 }
 
 func rdmaAttr(msg []byte, kind uint16) []byte {
-	attrs, err := nl.ParseRouteAttr(msg)
+	attrs, err := splitAttrs(msg)
 	if err != nil {
 		return nil
 	}
