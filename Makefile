@@ -3,6 +3,8 @@
 BIN      := bin
 PROGRAMS := cdi-gen netdev-hook
 FUZZTIME ?= 10s
+DURATION ?= 30m
+SEED     ?= 0
 
 # The programs' version is the commit that the Go tool records. It cannot where
 # git is missing or refuses the checkout (another owner's); that must not stop a build.
@@ -31,6 +33,14 @@ test: build ## check formatting, vet, run all tests, real engines included
 	@command -v cc >/dev/null && $(MAKE) --no-print-directory cgo || echo "no C compiler: the build with NVML is not checked"
 	go test -count=1 -parallel 12 ./...
 
+.PHONY: test-faults
+test-faults: ## interrupt netdev-hook at every system call, not at some (15 minutes)
+	go test -count=1 -timeout 1h ./test/fault -stride 1
+
+.PHONY: soak
+soak: ## random attach, kill and return for DURATION (30m), from SEED if given
+	go test -count=1 -timeout 0 ./test/soak -duration $(DURATION) -seed $(SEED)
+
 .PHONY: bench
 bench: ## run the benchmarks, no tests
 	go test -run '^$$' -bench . -benchmem ./...
@@ -48,6 +58,18 @@ gpu-smoke-bundle: build ## build what hack/gpu-smoke needs on a GPU machine into
 	CGO_ENABLED=0 go build $(BUILDFLAGS) -o $(BIN)/gpu/ ./hack/oci-with-cdi
 	GOBIN=$(abspath $(BIN)/gpu) CGO_ENABLED=1 go install -tags 'netgo osusergo' \
 		-ldflags '-s -w -extldflags "-static"' github.com/opencontainers/runc@v1.5.2
+
+# What the guest gets. RUN selects tests, as go test -run does.
+LAB := $(BIN)/lab
+RUN ?= .
+.PHONY: lab
+lab: build ## test with real drivers, systemd and udev, in a virtual machine (LAB_KERNEL=newest, RUN=TestIPoIB)
+	mkdir -p $(LAB)
+	CGO_ENABLED=0 go test -c -o $(LAB)/lab.test ./test/lab
+	cp $(BIN)/cdi-gen $(BIN)/netdev-hook $(LAB)/
+	rm -rf $(LAB)/systemd && cp -r systemd $(LAB)/
+	test/lab/vm module test/lab/fakehca
+	test/lab/vm --systemd --limit 1200 --share $(LAB) -- './lab.test -test.v -test.run "$(RUN)"'
 
 .PHONY: clean
 clean: ## remove what was built

@@ -141,7 +141,9 @@ func FuzzEntry(f *testing.F) {
 	add(func(e *hookapi.Entry) { e.Saved.Addresses = [][]byte{{1}} })
 	add(func(e *hookapi.Entry) { e.Pin = &hookapi.Pin{Path: "/etc/passwd", MountNamespace: 4026531841} })
 	add(func(e *hookapi.Entry) { e.Identity, e.Saved.Index = "ifindex/1", 1 })
-	add(func(e *hookapi.Entry) { e.Saved.Attributes = map[uint16][]byte{unix.IFLA_ADDRESS: nil, unix.IFLA_MTU: {1}} })
+	add(func(e *hookapi.Entry) {
+		e.Saved.Attributes = map[uint16][]byte{unix.IFLA_ADDRESS: nil, unix.IFLA_MTU: {1}}
+	})
 	add(func(e *hookapi.Entry) { e.Saved.AltNames = []string{"", "lo", strings.Repeat("x", 200), "a\x00b"} })
 	add(func(e *hookapi.Entry) { e.Saved.ReadAt = -1 << 63 })
 	f.Add([]byte(`{"version":1,"identity":"x","home":{"inode":1},"owner":{"inode":1},"saved":{}}`))

@@ -52,7 +52,7 @@ func readSysctl(dir int, file string, buf []byte) (string, bool) {
 
 // writeSysctls sets those of a link's sysctls that differ from the wanted ones,
 // in the calling thread's network namespace. One that the kernel does not have,
-// or only lets be read, is passed over.
+// or only lets be read (EACCES, from its mode), is passed over.
 func writeSysctls(name string, want map[string]string) error {
 	if len(want) == 0 {
 		return nil
@@ -64,7 +64,7 @@ func writeSysctls(name string, want map[string]string) error {
 			continue
 		}
 		err := writeSysctl(name, key, value)
-		if err != nil && !errors.Is(err, os.ErrNotExist) && !errors.Is(err, os.ErrPermission) {
+		if err != nil && !errors.Is(err, os.ErrNotExist) && err != unix.EACCES {
 			errs = append(errs, fmt.Errorf("sysctl net/%s of %s: write %q: %w", key, name, value, err))
 		}
 	}

@@ -187,6 +187,7 @@ func TestRefused(t *testing.T) {
 						}
 						return nil
 					})
+					before = h.Snapshot(t)
 					return o, true
 				})
 			}
