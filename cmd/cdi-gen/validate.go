@@ -14,12 +14,13 @@ import (
 func (p *program) validateCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "validate",
-		Usage:     "check CDI specs: schema, conflicts, paths that are not there",
+		Usage:     "check CDI specs: schema, conflicts, and whether ours still fit this host",
 		ArgsUsage: "[DIR|FILE ...]",
 		UsageText: "cdi-gen validate [--root DIR] [DIR|FILE ...]\n\n" +
 			"Example: all specs that engines read by default (/etc/cdi, " + defaultDir + ")\n\n" +
 			"   cdi-gen validate",
-		Description: "Prints what is wrong, a line each, and exits 1 if anything is. Paths in the specs are looked up below --root.",
+		Description: "Prints what is wrong, a line each, and exits 1 if anything is. Paths in the specs are looked up below --root;\n" +
+			"what cdi-gen wrote is compared with what it would write now: driver, GPUs, nodes, libraries, NICs.",
 		Flags:       []cli.Flag{rootFlag()},
 		Action:      p.validate,
 	}

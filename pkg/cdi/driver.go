@@ -178,6 +178,12 @@ func (d *driver) hasDriver() bool {
 // FindLibrary is the path, as this process sees it, of a driver's library such
 // as "libnvidia-ml.so", of the kernel driver's version.
 func FindLibrary(root *discover.Root, host *discover.Host, driverRoot, stem string) (string, error) {
+	file, err := findLibrary(root, host, driverRoot, stem)
+	return filepath.Join(root.Dir(), file), err
+}
+
+// findLibrary is the same below the root.
+func findLibrary(root *discover.Root, host *discover.Host, driverRoot, stem string) (string, error) {
 	d, err := openDriver(root, host.DriverVersion, Options{DriverRoot: driverRoot})
 	if err != nil {
 		return "", err
@@ -191,7 +197,7 @@ func FindLibrary(root *discover.Root, host *discover.Host, driverRoot, stem stri
 	if lib == nil {
 		return "", d.missing(want)
 	}
-	return filepath.Join(root.Dir(), d.prefix, lib.path), nil
+	return d.prefix + lib.path, nil
 }
 
 // driverMounts are the driver's files for the capabilities.

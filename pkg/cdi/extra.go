@@ -62,8 +62,7 @@ func (x extra) find(root *discover.Root, mustOpen bool) (edits specs.ContainerEd
 	for _, pattern := range x.nodes {
 		list, _ := root.DeviceNodes(path.Dir(pattern))
 		for _, n := range list {
-			start, several := strings.CutSuffix(pattern, "*")
-			if n.Path != pattern && !(several && strings.HasPrefix(n.Path, start)) {
+			if !matches(pattern, n.Path) {
 				continue
 			}
 			if !mustOpen || opens(n.Path) {
@@ -84,6 +83,12 @@ func (x extra) find(root *discover.Root, mustOpen bool) (edits specs.ContainerEd
 		}
 	}
 	return edits
+}
+
+// matches takes a "*" at the end for any rest.
+func matches(pattern, name string) bool {
+	start, several := strings.CutSuffix(pattern, "*")
+	return name == pattern || several && strings.HasPrefix(name, start)
 }
 
 // opens says whether this process may use a node: the device cgroup of a pod

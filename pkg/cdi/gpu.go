@@ -37,14 +37,17 @@ func gpuSpec(root *discover.Root, host *discover.Host, gpus []discover.GPU, o Op
 		}
 		spec.Devices = append(spec.Devices, specs.Device{Name: name, ContainerEdits: edits})
 		if gpus[i].UUID != "" {
-			// "MIG-GPU-UUID/1/0" is no CDI device's name.
-			byUUID = append(byUUID, specs.Device{Name: strings.ReplaceAll(gpus[i].UUID, "/", ":"), ContainerEdits: edits})
+			byUUID = append(byUUID, specs.Device{Name: deviceUUID(gpus[i]), ContainerEdits: edits})
 		}
 		all.ContainerEdits.DeviceNodes = addNodes(all.ContainerEdits.DeviceNodes, edits.DeviceNodes)
 	}
 	spec.Devices = append(append(spec.Devices, byUUID...), all)
 	return spec, nil
 }
+
+// deviceUUID is a GPU's UUID as a CDI device's name, which "MIG-GPU-UUID/1/0"
+// cannot be.
+func deviceUUID(g discover.GPU) string { return strings.ReplaceAll(g.UUID, "/", ":") }
 
 // part is a MIG device's number in its GPU.
 func part(g discover.GPU) int {

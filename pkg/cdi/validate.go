@@ -24,9 +24,14 @@ func (f Finding) String() string { return f.Path + ": " + f.Text }
 
 // Validate checks spec files, and those in directories: that each is a valid
 // spec; that no two of one directory define the same device; that what they
-// name is there below root. It returns the files that it read and what is wrong
+// name is there below root; and that ours are what would be made now: driver
+// updates, GPUs that went and nodes with new numbers are found so. It returns the files that it read and what is wrong
 // with them. An error is about a path of the call, such as one that is not there.
 func Validate(root *discover.Root, paths []string) (files []string, findings []Finding, err error) {
+	host, err := discover.Read(root)
+	if err != nil {
+		return nil, nil, err
+	}
 	for _, path := range paths {
 		info, err := os.Stat(path)
 		if err != nil {
@@ -41,13 +46,13 @@ func Validate(root *discover.Root, paths []string) (files []string, findings []F
 			findings = append(findings, Finding{path, "engines read only names that end in .yaml or .json"})
 		}
 		files = append(files, group...)
-		findings = append(findings, validateGroup(root, group)...)
+		findings = append(findings, validateGroup(root, host, group)...)
 	}
 	return files, findings, nil
 }
 
 // validateGroup checks files that engines read together.
-func validateGroup(root *discover.Root, files []string) []Finding {
+func validateGroup(root *discover.Root, host *discover.Host, files []string) []Finding {
 	var out []Finding
 	owner := map[string]string{}
 	for _, file := range files {
@@ -64,7 +69,15 @@ func validateGroup(root *discover.Root, files []string) []Finding {
 			}
 			owner[name] = file
 		}
+		texts := unfit(root, host, spec)
+		updated := len(texts) > 0 && strings.HasPrefix(texts[0], otherDriver)
 		for _, text := range stale(root, spec) {
+			// After a driver's update all its files would be named.
+			if !updated || !strings.HasPrefix(text, staleMount) {
+				texts = append(texts, text)
+			}
+		}
+		for _, text := range texts {
 			out = append(out, Finding{file, text})
 		}
 	}
@@ -111,7 +124,7 @@ func stale(root *discover.Root, spec *specs.Spec) []string {
 		}
 		for _, m := range edits.Mounts {
 			if !root.Exists(m.HostPath) && filepath.IsAbs(m.HostPath) {
-				add("mount " + m.HostPath + " does not exist")
+				add(staleMount + m.HostPath + " does not exist")
 			}
 		}
 		for _, h := range edits.Hooks {
@@ -120,6 +133,8 @@ func stale(root *discover.Root, spec *specs.Spec) []string {
 	}
 	return out
 }
+
+const staleMount = "mount "
 
 func staleNode(root *discover.Root, n *specs.DeviceNode) string {
 	path := n.HostPath
