@@ -58,6 +58,9 @@ func start(hook netdev.Hook, stdin io.Reader, do func(specs.State) error) error 
 }
 
 func attach(hook netdev.Hook, state specs.State, netdevs []hookapi.Netdev, memlock *memlockValue) error {
+	if err := netdev.TrustedExecutable(); err != nil {
+		return err
+	}
 	if state.Pid <= 0 {
 		return errors.New("the state on stdin has no pid: at createRuntime the container's process exists; is this hook in the right stage?")
 	}

@@ -85,6 +85,8 @@ type Container struct {
 	// Start is the process's start time in clock ticks since boot (field 22 of
 	// /proc/PID/stat): with it a pid is never mistaken for a later one.
 	Start uint64 `json:"start"`
+	// PIDNamespace is the inode of the process namespace that the pid counts in.
+	PIDNamespace uint64 `json:"pidNamespace,omitempty"`
 }
 
 // Pin is a bind mount of a network namespace.

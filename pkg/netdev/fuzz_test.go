@@ -169,14 +169,14 @@ func FuzzEntry(f *testing.F) {
 			defer own.close()
 			// A pin is refused before, unless it is in its place; here there is none.
 			e.Home, e.Owner, e.Pin, e.Containers = own.id, hookapi.Namespace{Inode: 1, Cookie: 1}, nil, nil
-			bringHomeWithin(t, e)
+			bringHomeWithin(t, e, own)
 		})
 	})
 }
 
 // bringHomeWithin is bringHome with a journal that is gone afterwards. What it
 // cannot do it says; it must not panic.
-func bringHomeWithin(t *testing.T, e *hookapi.Entry) {
+func bringHomeWithin(t *testing.T, e *hookapi.Entry, own *namespace) {
 	if e.Saved != nil && !virtualEntry(e) {
 		e.Identity = "ifindex/2" // a physical one would be waited for
 	}
@@ -186,7 +186,7 @@ func bringHomeWithin(t *testing.T, e *hookapi.Entry) {
 		t.Fatal(err)
 	}
 	defer j.close()
-	s := &session{journal: j}
+	s := &session{journal: j, own: own}
 	_ = s.bringHome(e)
 }
 

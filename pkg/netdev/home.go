@@ -42,19 +42,17 @@ func (s *session) bringHome(e *hookapi.Entry) error {
 }
 
 func (s *session) fetchAndRestore(e *hookapi.Entry) error {
-	home, err := findNamespace(e.Home, nil, nil)
+	home, err := s.namespace(e.Home, nil, nil)
 	if errors.Is(err, errNamespaceGone) {
 		return nil // there is no home to go to; what was there is gone, too
 	}
 	if err != nil {
 		return err
 	}
-	defer home.close()
-	owner, err := findNamespace(e.Owner, e.Pin, e.Containers)
+	owner, err := s.namespace(e.Owner, e.Pin, e.Containers)
 	if err != nil && !errors.Is(err, errNamespaceGone) {
 		return err
 	}
-	defer owner.close()
 	// RDMA first: a RoCE device's GIDs follow its netdev.
 	if err := fetchRDMA(e, home, owner); err != nil {
 		return err
@@ -258,11 +256,10 @@ func virtualEntry(e *hookapi.Entry) bool { return len(e.Identity) > 8 && e.Ident
 
 // isHome says whether the NIC of an attached entry is home all the same.
 func (s *session) isHome(e *hookapi.Entry) (bool, error) {
-	home, err := findNamespace(e.Home, nil, nil)
+	home, err := s.namespace(e.Home, nil, nil)
 	if err != nil {
 		return false, nil
 	}
-	defer home.close()
 	l, err := atHome(e, home)
 	return l != nil, err
 }

@@ -43,6 +43,8 @@ type Hook struct {
 type session struct {
 	journal *journal
 	own     *namespace
+	// others are the namespaces besides own that this call has opened.
+	others  []*namespace
 	entries []*hookapi.Entry
 	// reports are what an operator should know, but nobody waits for.
 	reports []string
@@ -77,6 +79,9 @@ func (h Hook) open() (*session, error) {
 }
 
 func (s *session) end() {
+	for _, n := range s.others {
+		n.close()
+	}
 	s.own.close()
 	s.journal.close()
 	runtime.UnlockOSThread()
@@ -113,7 +118,11 @@ func (h Hook) Attach(container string, pid int, netdevs []hookapi.Netdev) error 
 		return err
 	}
 	defer s.end()
-	err = s.attach(hookapi.Container{ID: container, PID: pid, Start: start}, target, netdevs)
+	processes, err := inodeOf("/proc/self/ns/pid")
+	if err != nil {
+		return err
+	}
+	err = s.attach(hookapi.Container{ID: container, PID: pid, Start: start, PIDNamespace: processes}, target, netdevs)
 	if err != nil {
 		// crun runs no poststop for a container that failed to start, so NICs of
 		// an earlier call for it go home here, too.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -489,6 +490,28 @@ func TestProcessGone(t *testing.T) {
 	c := nstest.Process(t)
 	c.Kill(t)
 	wantRefusal(t, h.attach("c1", c.PID, "gpu0rdma0"), "is gone")
+}
+
+// A pid of another process namespace says nothing here: hands off.
+func TestContainerOfAnotherProcessNamespace(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "gpu0rdma0")
+	before := h.Snapshot(t, "gpu0rdma0")
+	c := nstest.Process(t)
+	h.must(h.attach("c1", c.PID, "gpu0rdma0"))
+	entries, err := filepath.Glob(filepath.Join(h.hook.Dir, "*.json"))
+	if err != nil || len(entries) != 1 {
+		t.Fatal(entries, err)
+	}
+	data, err := os.ReadFile(entries[0])
+	h.must(err)
+	changed := regexp.MustCompile(`"pidNamespace": \d+`).ReplaceAll(data, []byte(`"pidNamespace": 1`))
+	changed = regexp.MustCompile(`"pid": \d+`).ReplaceAll(changed, []byte(`"pid": 999999`))
+	h.must(os.WriteFile(entries[0], changed, 0o600))
+	h.must(h.reconcile())
+	c.Run(t, "ip", "link", "show", "dev", "gpu0rdma0")
+	h.must(h.release("c1"))
+	h.wantHome(before, "gpu0rdma0")
 }
 
 func TestSpoiltJournal(t *testing.T) {

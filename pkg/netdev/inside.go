@@ -32,7 +32,7 @@ func configureInside(e *hookapi.Entry, target *namespace) error {
 	if err != nil {
 		return err
 	}
-	if err := target.do(func() error { return settingsInside(e) }); err != nil {
+	if err := target.do(func() error { return settingsInside(e, target) }); err != nil {
 		return err
 	}
 	if err := replay(c, unix.RTM_NEWADDR, "address", addressesInside(e)); err != nil {
@@ -50,8 +50,11 @@ func configureInside(e *hookapi.Entry, target *namespace) error {
 
 // settingsInside sets sysctls and the driver's settings. The calling thread is
 // in the container's network namespace.
-func settingsInside(e *hookapi.Entry) error {
-	want := setByHand(e.Saved.Sysctls, readSysctls("default"))
+func settingsInside(e *hookapi.Entry, target *namespace) error {
+	if target.defaults == nil {
+		target.defaults = readSysctls("default")
+	}
+	want := setByHand(e.Saved.Sysctls, target.defaults)
 	if value, ok := e.Saved.Sysctls["ipv6/conf/disable_ipv6"]; ok {
 		want["ipv6/conf/disable_ipv6"] = value
 	}

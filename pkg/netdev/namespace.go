@@ -22,6 +22,8 @@ type namespace struct {
 	id   hookapi.Namespace
 	// links is a netlink socket in it, opened on first use.
 	links *link.Conn
+	// defaults are the sysctls that a new link in it gets, read on first use.
+	defaults map[string]string
 }
 
 // errNotNetwork is returned for a file that is no network namespace.

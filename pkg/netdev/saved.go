@@ -73,23 +73,12 @@ func readSnapshot(n *namespace) (*snapshot, error) {
 
 // readLinks reads the links of a namespace, and their messages by index.
 func readLinks(c *link.Conn) ([]link.Link, map[int][]byte, error) {
-	links, err := c.Links()
-	if err != nil {
-		return nil, nil, err
+	links, msgs, err := c.LinkMessages()
+	raw := make(map[int][]byte, len(links))
+	for i, l := range links {
+		raw[l.Index] = msgs[i]
 	}
-	msgs, err := c.Dump(unix.RTM_GETLINK, unix.AF_UNSPEC)
-	if err != nil {
-		return nil, nil, fmt.Errorf("read links: %w", err)
-	}
-	raw := map[int][]byte{}
-	for _, m := range msgs {
-		l, err := link.ParseLink(m)
-		if err != nil {
-			return nil, nil, err
-		}
-		raw[l.Index] = m
-	}
-	return links, raw, nil
+	return links, raw, err
 }
 
 // save is all of a link that a move loses. It fails, naming it, when there is

@@ -16,13 +16,25 @@ import (
 // errNamespaceGone: nothing that can be seen from here holds the namespace.
 var errNamespaceGone = errors.New("is gone")
 
-// findNamespace opens a network namespace that the journal names, wherever
-// something still holds it: this process, a pin, a container's process, a mount
-// (podman and CNI keep theirs below /run/netns), any other process.
-func findNamespace(want hookapi.Namespace, pin *hookapi.Pin, containers []hookapi.Container) (*namespace, error) {
-	if n := openIf(ownNamespacePath, want); n != nil {
-		return n, nil
+// namespace opens a network namespace that the journal names. It stays open, for
+// other NICs of the same call, until the session ends.
+func (s *session) namespace(want hookapi.Namespace, pin *hookapi.Pin, containers []hookapi.Container) (*namespace, error) {
+	for _, n := range append(s.others, s.own) {
+		if n.id.Same(want) {
+			return n, nil
+		}
 	}
+	n, err := findNamespace(want, pin, containers)
+	if err == nil {
+		s.others = append(s.others, n)
+	}
+	return n, err
+}
+
+// findNamespace looks wherever something could hold a namespace: a pin, a
+// container's process, a mount (podman and CNI keep theirs below /run/netns), any
+// other process.
+func findNamespace(want hookapi.Namespace, pin *hookapi.Pin, containers []hookapi.Container) (*namespace, error) {
 	if pin != nil {
 		if n, err := openPin(pin); err == nil {
 			if n.id.Same(want) {

@@ -3,6 +3,7 @@ package netdev
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 
@@ -17,6 +18,23 @@ var sysctlTrees = [...]string{"ipv4/conf", "ipv4/neigh", "ipv6/conf", "ipv6/neig
 // by "ipv4/conf/arp_ignore". What cannot be read (stable_secret when unset) is
 // left out.
 func readSysctls(name string) map[string]string {
+	all := readSysctlsIf(name, func(key string) bool { return key != stableSecret })
+	if all["ipv6/conf/addr_gen_mode"] == stablePrivacy {
+		maps.Copy(all, readSysctlsIf(name, func(key string) bool { return key == stableSecret }))
+	}
+	return all
+}
+
+// Reading stable_secret takes the lock of all network configuration (RTNL), in a
+// loop that runs hot until it has it (addrconf_sysctl_stable_secret). Writing one
+// sets the mode.
+const (
+	stableSecret  = "ipv6/conf/stable_secret"
+	stablePrivacy = "2" // IN6_ADDR_GEN_MODE_STABLE_PRIVACY
+)
+
+// readSysctlsIf reads those that are wanted.
+func readSysctlsIf(name string, wanted func(key string) bool) map[string]string {
 	all := map[string]string{}
 	buf := make([]byte, 4096)
 	for _, tree := range sysctlTrees {
@@ -26,8 +44,10 @@ func readSysctls(name string) map[string]string {
 		}
 		files, _ := dir.Readdirnames(-1)
 		for _, f := range files {
-			if value, ok := readSysctl(int(dir.Fd()), f, buf); ok {
-				all[tree+"/"+f] = value
+			if key := tree + "/" + f; !wanted(key) {
+				continue
+			} else if value, ok := readSysctl(int(dir.Fd()), f, buf); ok {
+				all[key] = value
 			}
 		}
 		dir.Close()
@@ -57,7 +77,7 @@ func writeSysctls(name string, want map[string]string) error {
 	if len(want) == 0 {
 		return nil
 	}
-	now := readSysctls(name)
+	now := readSysctlsIf(name, func(key string) bool { _, ok := want[key]; return ok })
 	var errs []error
 	for key, value := range want {
 		if current, ok := now[key]; ok && current == value {

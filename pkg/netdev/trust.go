@@ -33,6 +33,23 @@ func trusted(dir string) error {
 	}
 }
 
+// TrustedExecutable fails unless the running program, and all directories above
+// it, can be written by nobody but root and this user: an engine runs it as root.
+func TrustedExecutable() error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find the running program: %w", err)
+	}
+	info, err := os.Stat(self)
+	if err != nil {
+		return err
+	}
+	if err := ownedByUs(info); err != nil {
+		return fmt.Errorf("%s %w: whoever can write it decides what root does here; `chown root:root %s && chmod go-w %s`", self, err, self, self)
+	}
+	return trusted(filepath.Dir(self))
+}
+
 // ownedByUs fails for a file that another user than root or this one owns or may write.
 func ownedByUs(info fs.FileInfo) error {
 	st, ok := info.Sys().(*syscall.Stat_t)
