@@ -106,6 +106,8 @@ type Saved struct {
 	// one that a workload made in its place.
 	Kind string `json:"kind,omitempty"`
 	Peer int    `json:"peer,omitempty"`
+	// PermanentMAC is the address in the hardware.
+	PermanentMAC string `json:"permanentMAC,omitempty"`
 	// Flags are IFF_* of linux/if.h.
 	Flags uint32 `json:"flags"`
 	// Attributes are IFLA_* attributes that can be set, by number: MTU, address,

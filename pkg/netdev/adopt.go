@@ -39,7 +39,7 @@ func adopt(e *hookapi.Entry, target *namespace) error {
 		return err
 	}
 	e.Saved = &hookapi.Saved{
-		Name: nd.Name, AltNames: l.AltNames, Alias: l.Alias, Index: l.Index, Kind: l.Kind, Peer: l.Peer, Flags: l.Flags | link.FlagUp,
+		Name: nd.Name, AltNames: l.AltNames, Alias: l.Alias, Index: l.Index, Kind: l.Kind, Peer: l.Peer, PermanentMAC: l.PermanentMAC, Flags: l.Flags | link.FlagUp,
 		Attributes: attributesOf(raw[l.Index]), Addresses: addressesOf(addresses, l.Index), ReadAt: bootTime(),
 	}
 	return nil

@@ -260,7 +260,11 @@ func (s *session) moveIn(e *hookapi.Entry, target *namespace) error {
 		}
 	}
 	if e.Saved != nil {
-		if err := s.moveLink(e, target); err != nil {
+		move := s.moveLink
+		if followsRDMA(e) {
+			move = s.moveIPoIB
+		}
+		if err := move(e, target); err != nil {
 			return err
 		}
 		if err := configureInside(e, target); err != nil {

@@ -3,7 +3,9 @@ package netdev
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -111,7 +113,24 @@ func (s *session) fetchFromElsewhere(e *hookapi.Entry, home *namespace) error {
 		s.reports = append(s.reports, fmt.Sprintf("%s (%s) is gone: the workload deleted it, or its network namespace died unpinned", e.Netdev.Name, e.Identity))
 		return nil
 	}
+	if deviceGone(e.Identity) {
+		s.reports = append(s.reports, fmt.Sprintf("%s is gone for good: its device %s does not exist any more (a VF that was removed, a NIC that was unplugged)", e.Netdev.Name, e.Identity))
+		return nil
+	}
 	return fmt.Errorf("is neither home nor in a network namespace that can be seen from here; reconcile looks again")
+}
+
+// deviceGone says whether the device of a NIC with this identity is not on its
+// bus any more.
+func deviceGone(identity string) bool {
+	bus, dev, ok := strings.Cut(identity, "/")
+	dev, _, _ = strings.Cut(dev, "/")
+	devices := "/sys/bus/" + bus + "/devices"
+	if _, err := os.Stat(devices); !ok || dev == "" || err != nil {
+		return false // not a device's identity, or a /sys that does not say
+	}
+	_, err := os.Lstat(devices + "/" + dev)
+	return errors.Is(err, os.ErrNotExist)
 }
 
 func fetchIfThere(e *hookapi.Entry, home, n *namespace, seen map[uint64]bool) (bool, error) {
@@ -128,8 +147,7 @@ func fetchIfThere(e *hookapi.Entry, home, n *namespace, seen map[uint64]bool) (b
 		return false, nil
 	}
 	i := slices.IndexFunc(links, func(l link.Link) bool {
-		return virtualEntry(e) && sameMake(l, e) && slices.Equal(parseMAC(l.MAC), e.Saved.Attributes[unix.IFLA_ADDRESS]) ||
-			!virtualEntry(e) && l.Identity() == e.Identity
+		return virtualEntry(e) && sameMake(l, e) && slices.Equal(parseMAC(l.MAC), e.Saved.Attributes[unix.IFLA_ADDRESS]) || samePhysical(l, e)
 	})
 	if i < 0 {
 		return false, nil
@@ -198,6 +216,9 @@ func moveHome(e *hookapi.Entry, home *namespace, from *link.Conn, l link.Link) e
 // inside is the NIC in its owner's namespace, nil when it is not there. The
 // index is the kernel's and stays, whatever the workload calls the NIC.
 func inside(e *hookapi.Entry, owner *namespace) (*link.Link, error) {
+	if e.Saved == nil {
+		return nil, nil // an RDMA device without an interface
+	}
 	c, err := owner.conn()
 	if err != nil {
 		return nil, err
@@ -207,10 +228,10 @@ func inside(e *hookapi.Entry, owner *namespace) (*link.Link, error) {
 		return nil, err
 	}
 	i := slices.IndexFunc(links, func(l link.Link) bool {
-		return l.Index == e.InsideIndex && (virtualEntry(e) && sameMake(l, e) || !virtualEntry(e) && l.Identity() == e.Identity)
+		return l.Index == e.InsideIndex && (virtualEntry(e) && sameMake(l, e) || samePhysical(l, e))
 	})
-	if i < 0 && !virtualEntry(e) {
-		i = slices.IndexFunc(links, func(l link.Link) bool { return l.Identity() == e.Identity })
+	if i < 0 {
+		i = slices.IndexFunc(links, func(l link.Link) bool { return samePhysical(l, e) })
 	}
 	if i < 0 {
 		return nil, nil
@@ -220,6 +241,9 @@ func inside(e *hookapi.Entry, owner *namespace) (*link.Link, error) {
 
 // atHome is the NIC at home, nil when it is not there.
 func atHome(e *hookapi.Entry, home *namespace) (*link.Link, error) {
+	if e.Saved == nil {
+		return nil, nil // an RDMA device without an interface
+	}
 	c, err := home.conn()
 	if err != nil {
 		return nil, err
@@ -229,8 +253,8 @@ func atHome(e *hookapi.Entry, home *namespace) (*link.Link, error) {
 		return nil, err
 	}
 	i := slices.IndexFunc(links, func(l link.Link) bool { return l.Identity() == e.Identity && looksLike(l, e) })
-	if i < 0 && !virtualEntry(e) {
-		i = slices.IndexFunc(links, func(l link.Link) bool { return l.Identity() == e.Identity })
+	if i < 0 {
+		i = slices.IndexFunc(links, func(l link.Link) bool { return samePhysical(l, e) })
 	}
 	if i < 0 {
 		return nil, nil
@@ -244,6 +268,14 @@ func looksLike(l link.Link, e *hookapi.Entry) bool {
 	mac := e.Saved.Attributes[unix.IFLA_ADDRESS]
 	named := l.Name == e.Saved.Name || l.Name == e.InsideName || slices.Equal(parseMAC(l.MAC), mac)
 	return named && sameMake(l, e)
+}
+
+// samePhysical tells a NIC with a device from what else that device has: the
+// representors of its VFs have no permanent MAC, or one of their own, and an IPoIB
+// interface is of another kind than an Ethernet one.
+func samePhysical(l link.Link, e *hookapi.Entry) bool {
+	return !virtualEntry(e) && l.Identity() == e.Identity && l.Kind == e.Saved.Kind &&
+		(e.Saved.PermanentMAC == "" || sameHardware(parseMAC(l.PermanentMAC), parseMAC(e.Saved.PermanentMAC)))
 }
 
 // sameMake: what a workload cannot give a link of its own making in the NIC's

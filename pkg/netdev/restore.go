@@ -94,9 +94,12 @@ func (r restorer) settings(l link.Link) error {
 	if err != nil {
 		return fmt.Errorf("read it: %w", err)
 	}
-	var errs []error
+	errs := []error{r.mode(now)}
 	for _, kind := range linkAttributes {
 		want, ok := r.saved.Attributes[kind]
+		if kind == unix.IFLA_ADDRESS && sameHardware(want, parseMAC(l.MAC)) {
+			continue
+		}
 		if !ok || bytes.Equal(want, attributeOf(now, unix.SizeofIfInfomsg, kind)) {
 			continue
 		}

@@ -86,7 +86,7 @@ func readLinks(c *link.Conn) ([]link.Link, map[int][]byte, error) {
 // snapshot's namespace.
 func (s *snapshot) save(l link.Link) (*hookapi.Saved, error) {
 	saved := &hookapi.Saved{
-		Name: l.Name, AltNames: l.AltNames, Alias: l.Alias, Index: l.Index, Kind: l.Kind, Peer: l.Peer, Flags: l.Flags,
+		Name: l.Name, AltNames: l.AltNames, Alias: l.Alias, Index: l.Index, Kind: l.Kind, Peer: l.Peer, PermanentMAC: l.PermanentMAC, Flags: l.Flags,
 		Attributes: attributesOf(s.raw[l.Index]),
 		Addresses:  addressesOf(s.addresses, l.Index),
 		Neighbours: neighboursOf(s.neighbours, l.Index),
@@ -110,6 +110,9 @@ func attributesOf(m []byte) map[uint16][]byte {
 		if v := attributeOf(m, unix.SizeofIfInfomsg, kind); v != nil {
 			all[kind] = v
 		}
+	}
+	if mode := ipoibMode(attributeOf(m, unix.SizeofIfInfomsg, unix.IFLA_LINKINFO)); mode != nil {
+		all[unix.IFLA_LINKINFO] = mode
 	}
 	return all
 }
