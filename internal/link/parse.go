@@ -31,23 +31,38 @@ func (c *Conn) State() (State, error) {
 
 // Links reads all links, in the order of their indices.
 func (c *Conn) Links() ([]Link, error) {
+	links, _, err := c.LinkMessages()
+	return links, err
+}
+
+// LinkMessages is Links with the RTM_NEWLINK message of each link, as it is
+// without statistics.
+func (c *Conn) LinkMessages() ([]Link, [][]byte, error) {
 	// rtnetlink.h: RTEXT_FILTER_SKIP_STATS; most of a message is statistics.
 	skipStats := nl.NewRtAttr(unix.IFLA_EXT_MASK, nl.Uint32Attr(1<<3))
 	msgs, err := c.Dump(unix.RTM_GETLINK, unix.AF_UNSPEC, skipStats)
 	if err != nil {
-		return nil, fmt.Errorf("listing links: %w", err)
+		return nil, nil, fmt.Errorf("listing links: %w", err)
 	}
+	slices.SortFunc(msgs, func(a, b []byte) int { return linkIndex(a) - linkIndex(b) })
 	links := make([]Link, 0, len(msgs))
 	for _, m := range msgs {
 		l, err := ParseLink(m)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		c.sysfs.addDevice(&l)
 		links = append(links, l)
 	}
-	slices.SortFunc(links, func(a, b Link) int { return a.Index - b.Index })
-	return links, nil
+	return links, msgs, nil
+}
+
+// linkIndex is the ifi_index of a struct ifinfomsg.
+func linkIndex(msg []byte) int {
+	if len(msg) < unix.SizeofIfInfomsg {
+		return 0
+	}
+	return int(binary.NativeEndian.Uint32(msg[4:]))
 }
 
 // Addrs reads the IPv4 and IPv6 addresses of all links, in the kernel's order.
