@@ -19,7 +19,10 @@ var errNamespaceGone = errors.New("is gone")
 // namespace opens a network namespace that the journal names. It stays open, for
 // other NICs of the same call, until the session ends.
 func (s *session) namespace(want hookapi.Namespace, pin *hookapi.Pin, containers []hookapi.Container) (*namespace, error) {
-	for _, n := range append(s.others, s.own) {
+	if s.own.id.Same(want) {
+		return s.own, nil
+	}
+	for _, n := range s.others {
 		if n.id.Same(want) {
 			return n, nil
 		}

@@ -38,7 +38,7 @@ var build = sync.OnceValues(func() (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	if out, err := exec.Command("mount", "-t", "tmpfs", "rig", dir).CombinedOutput(); err != nil {
+	if out, err := exec.Command("mount", "-t", "tmpfs", "-o", "mode=0755", "rig", dir).CombinedOutput(); err != nil {
 		return "", fmt.Errorf("mount %s: %w: %s", dir, err, out)
 	}
 	program := filepath.Join(dir, "netdev-hook")
