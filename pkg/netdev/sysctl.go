@@ -3,7 +3,6 @@ package netdev
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"os"
 	"strings"
 
@@ -18,20 +17,8 @@ var sysctlTrees = [...]string{"ipv4/conf", "ipv4/neigh", "ipv6/conf", "ipv6/neig
 // by "ipv4/conf/arp_ignore". What cannot be read (stable_secret when unset) is
 // left out.
 func readSysctls(name string) map[string]string {
-	all := readSysctlsIf(name, func(key string) bool { return key != stableSecret })
-	if all["ipv6/conf/addr_gen_mode"] == stablePrivacy {
-		maps.Copy(all, readSysctlsIf(name, func(key string) bool { return key == stableSecret }))
-	}
-	return all
+	return readSysctlsIf(name, func(string) bool { return true })
 }
-
-// Reading stable_secret takes the lock of all network configuration (RTNL), in a
-// loop that runs hot until it has it (addrconf_sysctl_stable_secret). Writing one
-// sets the mode.
-const (
-	stableSecret  = "ipv6/conf/stable_secret"
-	stablePrivacy = "2" // IN6_ADDR_GEN_MODE_STABLE_PRIVACY
-)
 
 // readSysctlsIf reads those that are wanted.
 func readSysctlsIf(name string, wanted func(key string) bool) map[string]string {
