@@ -1,7 +1,7 @@
 # `make` builds, `make demo` shows, `make test` proves. `make help` lists the rest.
 
 BIN      := bin
-PROGRAMS := cdi-gen netdev-hook
+PROGRAMS := cdi-gen netdev-hook cdi-claim
 FUZZTIME ?= 10s
 DURATION ?= 30m
 SEED     ?= 0

@@ -62,6 +62,16 @@ func readFile(host *discover.Host, r io.Reader) (Answer, error) {
 	return a, err
 }
 
+// ReadDevices reads the devices of an allocation as they are written, whatever
+// host they are of.
+func ReadDevices(r io.Reader) (discover.Devices, error) {
+	listed, err := decode(r)
+	if err != nil {
+		return discover.Devices{}, err
+	}
+	return listed.Devices, nil
+}
+
 // decode reads one JSON object and nothing after it.
 func decode(r io.Reader) (*discover.Host, error) {
 	data, err := io.ReadAll(io.LimitReader(r, MaxFile+1))

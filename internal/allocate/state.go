@@ -162,13 +162,13 @@ func Free(host *discover.Host, taken Taken) discover.Devices {
 	nics, _ := allNICs(host)
 	return discover.Devices{
 		GPUs: slices.DeleteFunc(slices.Clone(gpus), func(g discover.GPU) bool { return taken.GPU(g) != "" }),
-		NICs: slices.DeleteFunc(slices.Clone(nics), func(n discover.NIC) bool { return taken.NIC(n) != "" || elsewhere(n) }),
+		NICs: slices.DeleteFunc(slices.Clone(nics), func(n discover.NIC) bool { return taken.NIC(n) != "" || Elsewhere(n) }),
 	}
 }
 
-// elsewhere says that a NIC's interface is in another network namespace: an
+// Elsewhere says that a NIC's interface is in another network namespace: an
 // Ethernet RDMA device always has one.
-func elsewhere(n discover.NIC) bool {
+func Elsewhere(n discover.NIC) bool {
 	return n.Interface == "" && len(n.RDMA) > 0 && slices.ContainsFunc(n.RDMA[0].Ports, func(p discover.RDMAPort) bool {
 		return p.LinkLayer == "Ethernet"
 	})
