@@ -41,6 +41,9 @@ func (s *Spec) Marshal(f Format) ([]byte, error) {
 		err := enc.Encode(s.Spec)
 		return b.Bytes(), err
 	}
+	if data, ok := appendYAML([]byte("---\n"), &s.Spec); ok {
+		return data, nil
+	}
 	b.WriteString("---\n")
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
