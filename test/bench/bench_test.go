@@ -59,6 +59,16 @@ func BenchmarkMoves(b *testing.B) {
 	}
 }
 
+// BenchmarkWithoutNICs is what every other container of the host pays: a poststop
+// that finds an empty journal.
+func BenchmarkWithoutNICs(b *testing.B) {
+	h := rig.NewHost(b)
+	rig.Program(b)
+	for b.Loop() {
+		h.Hook(b, rig.State("c1", 0), "poststop").Want(b, 0)
+	}
+}
+
 func ms(d time.Duration) float64 { return d.Seconds() * 1000 }
 
 func median(all []time.Duration) time.Duration {

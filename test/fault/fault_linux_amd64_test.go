@@ -302,17 +302,20 @@ func TestContainerVanishes(t *testing.T) {
 // What a container's own namespace can have against a NIC. The other NIC of the
 // call comes home, too.
 func TestContainerRefuses(t *testing.T) {
-	for _, test := range []struct{ name, setup, want string }{
-		{"name taken", "link add gpu1rdma0 type bridge", `the container already has an interface called "gpu1rdma0"`},
-		{"alternative name taken", "link add br0 type bridge\nlink property add dev br0 altname alt2", "file exists"},
-		{"interface index taken", "link add br0 index 3 type bridge\nlink add br1 index 5 type bridge", ""},
+	for _, test := range []struct{ name, setup, config, want string }{
+		{"name taken", "link add gpu1rdma0 type bridge", `{}`, `the container already has an interface called "gpu1rdma0"`},
+		{"alternative name taken", "link add br0 type bridge\nlink property add dev br0 altname alt2", `{}`, "file exists"},
+		{"MTU too big", "", `{"interface":{"mtu":70000}}`, "mtu greater than device maximum"},
+		{"address taken", "", `{"interface":{"addresses":["10.7.7.7/24","10.7.7.7/24"]}}`, ""},
+		{"gateway out of reach", "", `{"routes":[{"destination":"10.8.0.0/16","gateway":"10.99.0.1"}]}`, "add route to 10.8.0.0/16"},
+		{"interface index taken", "link add br0 index 3 type bridge\nlink add br1 index 5 type bridge", `{}`, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			h, before := newHost(t)
 			c := nstest.Process(t)
 			inside := &rig.Host{Namespace: &c.Namespace}
 			inside.Batch(t, strings.Split(test.setup, "\n")...)
-			r := h.Hook(t, rig.State("c1", c.PID), rig.Attach(nics...)...)
+			r := h.Hook(t, rig.State("c1", c.PID), append(rig.Attach(nics...), "--config", test.config)...)
 			if test.want == "" {
 				r.Want(t, 0)
 				h.Hook(t, rig.State("c1", 0), "poststop").Want(t, 0)
