@@ -286,7 +286,7 @@ func (a *allocation) checkClaims() error {
 		c := &a.claims[i]
 		c.Name = cmp.Or(c.Name, strings.TrimSuffix(c.GenerateName, "-"), fmt.Sprintf("claim-%d", i+1))
 		if names[c.Name] {
-			return c.doc.fail(append(slices.Clone(c.path), "metadata", "name"), "a second claim %q: two containers share one, or have templates of different names", c.Name)
+			return c.doc.fail(append(slices.Clone(c.path), "metadata", "name"), "a second claim %q: each needs a name of its own", c.Name)
 		}
 		names[c.Name] = true
 		if err := c.check(); err != nil {
@@ -384,8 +384,9 @@ func (a *allocation) search(ctx context.Context, open []claim) (results []resour
 func (a *allocation) searchError(open []claim, err error) error {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	for _, c := range open {
-		if len(open) == 1 || strings.Contains(text, "claim /"+c.Name+":") || strings.Contains(text, "/"+c.Name+": ") {
-			return c.doc.fail(c.spec, "claim %q: %s", c.Name, text)
+		full := strings.TrimPrefix(c.Namespace+"/"+c.Name, "/")
+		if own, ok := strings.CutPrefix(text, "claim "+full+": "); ok {
+			return c.doc.fail(c.spec, "claim %q: %s", c.Name, own)
 		}
 	}
 	return errors.New(text)

@@ -201,10 +201,13 @@ func (a *allocation) pairs(c claim, looked []steps) string {
 	for i := range looked {
 		byName[looked[i].name] = &looked[i]
 	}
-	tied := map[string]int{}
+	// A request in two sets of one attribute would be counted twice.
+	tied := map[key]int{}
 	for _, constraint := range c.Spec.Devices.Constraints {
 		for _, name := range constraint.Requests {
-			tied[name]++
+			if constraint.MatchAttribute != nil {
+				tied[key{string(*constraint.MatchAttribute), name}]++
+			}
 		}
 	}
 	type bundle struct {
@@ -219,16 +222,17 @@ func (a *allocation) pairs(c claim, looked []steps) string {
 		}
 		b := &bundle{attribute: string(*constraint.MatchAttribute), count: 1}
 		like := []string{b.attribute}
+		counts := true
 		for _, name := range constraint.Requests {
 			s := byName[name]
-			if s == nil || s.alternative || s.all || s.problem != "" || tied[name] > 1 {
-				b = nil
+			if s == nil || s.alternative || s.all || s.problem != "" || tied[key{b.attribute, name}] > 1 {
+				counts = false
 				break
 			}
 			b.members = append(b.members, s)
 			like = append(like, fmt.Sprint(s.count, s.free))
 		}
-		if b == nil {
+		if !counts {
 			continue
 		}
 		slices.Sort(like[1:])
@@ -263,7 +267,7 @@ func (a *allocation) pairs(c claim, looked []steps) string {
 			for _, s := range b.members {
 				names = append(names, fmt.Sprintf("%d %s", s.count, s.name))
 			}
-			return fmt.Sprintf("%d sets of %s with one value of %s each are asked for, and there is room for %d", b.count, strings.Join(names, " and "), b.attribute, room)
+			return fmt.Sprintf("%d times %s with one value of %s are asked for, and there is room for %d", b.count, strings.Join(names, " and "), b.attribute, room)
 		}
 	}
 	return ""
@@ -337,6 +341,9 @@ func (a *allocation) explain(ctx context.Context, open []claim, why string) *Unm
 				reason = s.reason()
 			}
 		}
+		if name := noAlternative(looked); name != "" && reason == "" {
+			reason = fmt.Sprintf("no alternative of request %q has devices enough", name)
+		}
 		for i, constraint := range c.Spec.Devices.Constraints {
 			lines, unmet := a.constraintLines(constraint, looked)
 			e.Lines = append(e.Lines, fmt.Sprintf("  constraint %d: %s", i+1, lines[0]))
@@ -365,6 +372,22 @@ func (a *allocation) explain(ctx context.Context, open []claim, why string) *Unm
 		e.Where = open[0].doc.fail(open[0].spec, "%s cannot be met: %s", what+strings.Join(names, ", "), why)
 	}
 	return e
+}
+
+// noAlternative is a request all of whose alternatives have too few devices.
+func noAlternative(looked []steps) string {
+	met := map[string]bool{}
+	for _, s := range looked {
+		if parent, _, ok := strings.Cut(s.name, "/"); ok {
+			met[parent] = met[parent] || !s.short()
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(met)) {
+		if !met[name] {
+			return name
+		}
+	}
+	return ""
 }
 
 func (s *steps) reason() string {

@@ -156,6 +156,8 @@ func (c *codec) decode(raw []byte) (runtime.Object, error) {
 
 var unknownField = regexp.MustCompile(`(unknown|duplicate) field "([^"]+)"`)
 
+var wrongType = regexp.MustCompile(`(\S+) into Go struct field \w+\.(\S+) of type (.+)$`)
+
 // decodeError says which field is wrong, and whether the body is of another
 // version than the header.
 func (c *codec) decodeError(at origin, raw []byte, err error) error {
@@ -166,10 +168,12 @@ func (c *codec) decodeError(at origin, raw []byte, err error) error {
 		text = fmt.Sprintf("%s field %q in %s", m[1], m[2], at.version)
 	} else if i := strings.Index(text, "json: cannot unmarshal "); i >= 0 {
 		text = "has a value of the wrong type: " + text[i+len("json: cannot unmarshal "):]
-		if _, field, ok := strings.Cut(text, "struct field "); ok {
-			name, _, _ := strings.Cut(field, " ")
-			_, name, _ = strings.Cut(name, ".")
-			path = append(slices.Clone(path), strings.Split(name, ".")...)
+		if m := wrongType.FindStringSubmatch(text); m != nil {
+			text = fmt.Sprintf("%s is a %s, and must be %s", m[2], m[1], m[3])
+			path = append(slices.Clone(path), strings.Split(m[2], ".")...)
+			if m[1] == "bool" {
+				text += " (y, n, yes, no, on and off are booleans in YAML: write them in quotes)"
+			}
 		}
 	}
 	for _, other := range versions {

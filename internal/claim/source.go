@@ -2,7 +2,6 @@ package claim
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -149,6 +148,8 @@ func (d *document) node(path []string) *yaml.Node {
 		case yaml.SequenceNode:
 			if i, err := strconv.Atoi(name); err == nil && i >= 0 && i < len(at.Content) {
 				next, shown = at.Content[i], at.Content[i]
+			} else if err != nil && len(at.Content) == 1 { // a path without indices
+				next = within(at.Content[0], name)
 			}
 		}
 		if next == nil {
@@ -160,6 +161,16 @@ func (d *document) node(path []string) *yaml.Node {
 		return at
 	}
 	return shown
+}
+
+// within is a field of a mapping, or nil.
+func within(mapping *yaml.Node, name string) *yaml.Node {
+	for i := 0; mapping.Kind == yaml.MappingNode && i+1 < len(mapping.Content); i += 2 {
+		if mapping.Content[i].Value == name {
+			return mapping.Content[i+1]
+		}
+	}
+	return nil
 }
 
 // failInside is an error at an offset, in runes, of a text that a field has.
@@ -221,13 +232,4 @@ func nextRune(lines []string, line, column int) (r rune, l, c int, ok bool) {
 		}
 	}
 	return 0, 0, 0, false
-}
-
-// errorsOf are the errors in one, each for itself.
-func errorsOf(err error) []error {
-	var many interface{ Errors() []error }
-	if errors.As(err, &many) {
-		return many.Errors()
-	}
-	return []error{err}
 }
