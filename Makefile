@@ -53,23 +53,37 @@ fuzz: ## run each fuzz test for FUZZTIME (10s)
 golden: ## rewrite the golden files; read the difference before committing it
 	go test $$(go list -f '{{range .TestImports}}{{if eq . "podrail/internal/golden"}}{{$$.ImportPath}}{{end}}{{end}} {{range .XTestImports}}{{if eq . "podrail/internal/golden"}}{{$$.ImportPath}}{{end}}{{end}}' ./...) -update
 
-.PHONY: gpu-smoke-bundle
-gpu-smoke-bundle: build ## build what hack/gpu-smoke needs on a GPU machine into bin/
+# go-nvml's own code uses what NVML's header calls deprecated.
+cgo gpu-bundle gpu-smoke-bundle: export CGO_CFLAGS = -g -O2 -Wno-deprecated-declarations
+
+# What hack/gpu-check and its parts need on a machine with GPUs, but no Go, no
+# compiler and no network. nvidia-ctk is there to compare with.
+.PHONY: gpu-bundle gpu-smoke-bundle
+gpu-bundle gpu-smoke-bundle: build ## build what hack/gpu-check and hack/gpu-smoke need on a GPU machine into bin/
 	CGO_ENABLED=0 go build $(BUILDFLAGS) -o $(BIN)/gpu/ ./hack/oci-with-cdi
+	CGO_ENABLED=1 go build $(BUILDFLAGS) -o $(BIN)/gpu/cdi-gen-nvml ./cmd/cdi-gen
+	$(CC) -O2 -s -o $(BIN)/gpu/cuda-probe hack/cuda-probe.c -ldl
 	GOBIN=$(abspath $(BIN)/gpu) CGO_ENABLED=1 go install -tags 'netgo osusergo' \
 		-ldflags '-s -w -extldflags "-static"' github.com/opencontainers/runc@v1.5.2
+	GOBIN=$(abspath $(BIN)/gpu) CGO_ENABLED=1 go install -ldflags '-s -w' \
+		github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-ctk@v1.20.1 \
+		github.com/NVIDIA/nvidia-container-toolkit/cmd/nvidia-cdi-hook@v1.20.1
+
+.PHONY: bench-gpu
+bench-gpu: gpu-bundle ## compare cdi-gen's and nvidia-ctk's speed on this machine, which has GPUs
+	hack/bench-gpu
 
 # What the guest gets. RUN selects tests, as go test -run does.
 LAB := $(BIN)/lab
 RUN ?= .
 .PHONY: lab
-lab: build ## test with real drivers, systemd and udev, in a virtual machine (LAB_KERNEL=newest, RUN=TestIPoIB)
+lab: build ## test with real drivers, systemd and udev in a virtual machine (LAB_KERNEL=newest, RUN=TestIPoIB)
 	mkdir -p $(LAB)
 	CGO_ENABLED=0 go test -c -o $(LAB)/lab.test ./test/lab
 	cp $(BIN)/cdi-gen $(BIN)/netdev-hook $(LAB)/
 	rm -rf $(LAB)/systemd && cp -r systemd $(LAB)/
 	test/lab/vm module test/lab/fakehca
-	test/lab/vm --systemd --limit 1200 --share $(LAB) -- './lab.test -test.v -test.run "$(RUN)"'
+	test/lab/vm --systemd --limit 1800 --share $(LAB) -- './lab.test -test.v -test.run "$(RUN)"'
 
 .PHONY: clean
 clean: ## remove what was built
