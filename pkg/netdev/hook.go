@@ -305,6 +305,9 @@ func (h Hook) Status() ([]hookapi.Entry, []string, error) {
 			reports = append(reports, fmt.Sprintf("%s was set aside: look at it, then remove it", path))
 		case entrySuffix:
 			e, err := readEntry(path)
+			if errors.Is(err, os.ErrNotExist) {
+				continue // its NIC came home meanwhile
+			}
 			if err != nil {
 				reports = append(reports, fmt.Sprintf("%s: %v", path, err))
 				continue
