@@ -87,9 +87,11 @@ func (p *program) app() *cli.App {
 			"When a claim cannot be met, stderr says how many devices were left after each step.",
 		HideHelpCommand: true,
 		HideVersion:     true,
-		Reader:          p.stdin,
-		Writer:          p.stdout,
-		ErrWriter:       p.stderr,
+		// File names may have commas.
+		DisableSliceFlagSeparator: true,
+		Reader:                    p.stdin,
+		Writer:                    p.stdout,
+		ErrWriter:                 p.stderr,
 		Flags: []cli.Flag{
 			&cli.StringSliceFlag{Name: "filename", Aliases: []string{"f"}, Usage: "`FILE` of claims and classes; - is stdin; may be repeated"},
 			&cli.StringFlag{Name: "root", Value: "/", Usage: "`DIR` that stands for this host's /; with another nothing live is asked"},

@@ -82,7 +82,7 @@ func TestRealBytes(t *testing.T) {
 
 func TestText(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"a4-highgpu-8g", "infiniband-4vf", "no-devices", "qemu-pcie"} {
+	for _, name := range []string{"a100-mig", "a4-highgpu-8g", "infiniband-4vf", "no-devices", "qemu-pcie"} {
 		_, m := read(t, name)
 		golden.Check(t, "testdata/"+name+".txt", []byte(text(t, m)))
 	}
@@ -172,7 +172,7 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// TestOneNode is a machine whose firmware names no node for the devices: with
+// TestNUMA is a machine whose firmware names no node for the devices: with
 // one node they are all of it.
 func TestNUMA(t *testing.T) {
 	t.Parallel()
