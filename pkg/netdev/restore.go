@@ -203,10 +203,11 @@ func (r restorer) upWithAddresses(l link.Link) error {
 	return err
 }
 
-// awaitAddresses waits, not for long, until the kernel's workqueue has marked the
-// NIC's IPv6 addresses as unique. On a NIC without carrier they stay tentative.
+// awaitAddresses waits until the kernel's workqueue has marked the NIC's IPv6
+// addresses as unique, a matter of milliseconds. Without carrier they stay
+// tentative, and detection begins when that comes.
 func (r restorer) awaitAddresses() {
-	for deadline := time.Now().Add(addressWait); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(addressWait); time.Now().Before(deadline) && r.carrier(); time.Sleep(time.Millisecond) {
 		dump, err := r.c.Dump(unix.RTM_GETADDR, unix.AF_INET6)
 		if err != nil || !slices.ContainsFunc(addressesOf(dump, r.index), func(m []byte) bool { return flagsOfAddress(m)&unix.IFA_F_TENTATIVE != 0 }) {
 			return
@@ -214,7 +215,16 @@ func (r restorer) awaitAddresses() {
 	}
 }
 
-const addressWait = 100 * time.Millisecond
+const addressWait = 2 * time.Second
+
+func (r restorer) carrier() bool {
+	now, err := r.c.Get(unix.RTM_GETLINK, link.Raw(linkMessage(r.index, 0, 0)))
+	if err != nil {
+		return false
+	}
+	up := attributeOf(now, unix.SizeofIfInfomsg, unix.IFLA_CARRIER)
+	return len(up) == 1 && up[0] == 1
+}
 
 // missingAddresses are the saved ones that the NIC has not, and that no other
 // interface has by now.
