@@ -15,11 +15,12 @@ import (
 
 // choosesFree says that cdi-gen is to choose among the free devices.
 func choosesFree(c *cli.Context) bool {
-	return c.Bool("align") && !c.IsSet("allocation") ||
+	return c.Bool("align") && c.IsSet("gpus") ||
 		strings.HasPrefix(c.String("gpus"), "count=") || strings.HasPrefix(c.String("nics"), "count=")
 }
 
-// checkAlign refuses --align where it means nothing.
+// checkAlign refuses --align where it means nothing. Without --gpus somebody else
+// chose, and it says what would have been aligned.
 func checkAlign(c *cli.Context) error {
 	switch {
 	case !c.Bool("align"):
@@ -28,8 +29,6 @@ func checkAlign(c *cli.Context) error {
 		return usagef("--align chooses NICs for some GPUs: --all has all of both")
 	case c.IsSet("nics"):
 		return usagef("--align chooses the NICs: leave --nics out, or --align")
-	case !c.IsSet("gpus") && !c.IsSet("allocation"):
-		return usagef("--align needs GPUs to choose NICs for: --gpus LIST, or count=N for any N free ones")
 	}
 	return nil
 }
