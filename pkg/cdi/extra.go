@@ -38,9 +38,8 @@ var extras = map[Capability]extra{
 // extraEdits are for the capabilities asked for, whose absence is an error; and,
 // inside a pod, for the rest as far as the pod was given it: such a node or
 // socket is in a container only if somebody put it there.
-func extraEdits(root *discover.Root, capabilities []Capability) (specs.ContainerEdits, error) {
+func extraEdits(root *discover.Root, capabilities []Capability, pod bool) (specs.ContainerEdits, error) {
 	var edits specs.ContainerEdits
-	pod := root.Live() && inContainer(root)
 	for _, c := range extraCapabilities {
 		asked := slices.Contains(capabilities, c)
 		if !asked && !pod {

@@ -142,7 +142,7 @@ func commonEdits(root *discover.Root, host *discover.Host, gpus []discover.GPU, 
 	if edits.Mounts, err = driverMounts(root, host.DriverVersion, o); err != nil {
 		return edits, err
 	}
-	more, err := extraEdits(root, o.Capabilities)
+	more, err := extraEdits(root, o.Capabilities, root.Live() && inContainer(root))
 	if err != nil {
 		return edits, err
 	}

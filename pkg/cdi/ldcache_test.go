@@ -393,3 +393,56 @@ func TestCapabilitiesFromEnv(t *testing.T) {
 		}
 	}
 }
+
+// TestExtras: in a pod, what opens there, and sockets; elsewhere what is asked for.
+func TestExtras(t *testing.T) {
+	t.Parallel()
+	root := tree(t, map[string]string{
+		"dev":                            "crw-rw-rw- 0 0 1 3 /dev/null\ncrw-rw-rw- 0 0 10 121 /dev/gdrdrv\ncrw-rw-rw- 0 0 1 5 /dev/zero\n",
+		"run/nvidia-persistenced/socket": "",
+		"etc/cufile.json":                "",
+	})
+	count := func(capabilities []Capability, pod bool) string {
+		e, err := extraEdits(root, capabilities, pod)
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint(len(e.DeviceNodes), len(e.Mounts))
+	}
+	for _, c := range []struct {
+		capabilities []Capability
+		pod          bool
+		want         string
+	}{
+		{DefaultCapabilities, false, "0 0"},
+		{DefaultCapabilities, true, "0 1"}, // /dev/gdrdrv is in the tree and does not open here
+		{[]Capability{GDRCopy}, false, "1 0"},
+		{[]Capability{GDRCopy}, true, "capability gdrcopy: there is no /dev/gdrdrv"},
+		{[]Capability{Persistenced, GDRCopy}, false, "1 1"},
+		{[]Capability{GDS}, false, "capability gds: there is no /dev/nvidia-fs*"},
+	} {
+		if got := count(c.capabilities, c.pod); !strings.HasPrefix(got, c.want) {
+			t.Errorf("%v, pod %v: %s, expected %s", c.capabilities, c.pod, got, c.want)
+		}
+	}
+	if !opens("/dev/null") || opens("/does/not/exist") {
+		t.Error("/dev/null opens, and what is not there does not")
+	}
+	found := extra{nodes: []string{"/dev/zero*", "/dev/null"}, files: []string{"/etc/cufile.json"}}.find(root, true)
+	if len(found.DeviceNodes) != 2 || len(found.Mounts) != 1 {
+		t.Errorf("found %+v", found)
+	}
+}
+
+func TestCompareLibraries(t *testing.T) {
+	t.Parallel()
+	descending := []string{"lib10", "lib9", "libx.so.10.2", "libx.so.10", "libx.so.9", "libx.so", "libx-1.so", "libx", "lib", ""}
+	for i, a := range descending {
+		for j, b := range descending {
+			got := compareLibraries(a, b)
+			if (got > 0) != (i < j) || (got < 0) != (i > j) {
+				t.Errorf("%q and %q: %d", a, b, got)
+			}
+		}
+	}
+}
