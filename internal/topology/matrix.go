@@ -210,7 +210,6 @@ Legend:
   PXB  = Connection traversing multiple PCIe bridges (without traversing the PCIe Host Bridge)
   PIX  = Connection traversing at most a single PCIe bridge
   NV#  = Connection traversing a bonded set of # NVLinks
-
 `
 
 // WriteText writes the matrix byte for byte as `nvidia-smi topo -m` does, less
@@ -239,7 +238,7 @@ func (x *Matrix) WriteText(w io.Writer) error {
 	b.WriteString(legend)
 	nics := slices.DeleteFunc(slices.Clone(x.Devices), func(d Device) bool { return d.RDMA == "" })
 	if len(nics) > 0 {
-		b.WriteString("NIC Legend:\n\n")
+		b.WriteString("\nNIC Legend:\n\n")
 		for _, d := range nics {
 			fmt.Fprintf(&b, "  %s: %s\n", d.Name, d.RDMA)
 		}
