@@ -123,9 +123,14 @@ func (r restorer) settings(l link.Link) error {
 }
 
 // altNames gives back the alternative names, in their order. Names that others
-// gave the NIC since it is home stay.
+// gave the NIC since it is home stay. But a NIC that is down is as the kernel
+// returned it: those that it has more are the workload's, and could be what this
+// host calls another.
 func (r restorer) altNames(l link.Link) error {
-	kept := slices.DeleteFunc(slices.Clone(l.AltNames), func(n string) bool { return !slices.Contains(r.saved.AltNames, n) })
+	kept := slices.DeleteFunc(slices.Clone(l.AltNames), func(n string) bool {
+		return n == r.saved.Name || // see name
+			l.Flags&link.FlagUp != 0 && !slices.Contains(r.saved.AltNames, n)
+	})
 	if slices.Equal(kept, r.saved.AltNames) {
 		return nil
 	}

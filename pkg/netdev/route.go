@@ -89,9 +89,11 @@ func destination(m []byte) string {
 }
 
 // wantedInside says whether the container gets a route of the NIC: all but what
-// the kernel makes from the addresses, and what came by router advertisement.
+// came by router advertisement. What the kernel makes from the addresses is there
+// already, unless these are "noprefixroute": NetworkManager adds such an address
+// and its route itself, in the kernel's name.
 func wantedInside(m []byte) bool {
-	return m[routeProtocol] != unix.RTPROT_KERNEL && m[routeProtocol] != unix.RTPROT_RA
+	return m[routeProtocol] != unix.RTPROT_RA
 }
 
 // routeTo is a route as it is replayed on a link: of the flags only what can be
