@@ -38,7 +38,7 @@ func capture(from, dir string) (*discover.Host, []string, error) {
 	notes := findDriver(root, host)
 	root.OnRead(nil)
 
-	t := tree{root: root, dir: dir, nodes: map[string]discover.DeviceNode{}}
+	t := tree{root: root, dir: dir, nodes: map[string]discover.DeviceNode{}, links: map[string]string{}}
 	for _, name := range slices.Sorted(maps.Keys(asked)) {
 		if err := t.add(name); err != nil {
 			return nil, notes, err
@@ -71,7 +71,10 @@ func findDriver(root *discover.Root, host *discover.Host) (notes []string) {
 	if len(host.GPUs) == 0 {
 		return nil
 	}
-	_, err := cdi.Build(root, host, discover.Devices{GPUs: host.GPUs}, cdi.Options{NICMode: cdi.NICHook})
+	all, err := cdi.ParseCapabilities("all")
+	if err == nil {
+		_, err = cdi.Build(root, host, discover.Devices{GPUs: host.GPUs}, cdi.Options{NICMode: cdi.NICHook, Capabilities: all})
+	}
 	if err != nil {
 		notes = append(notes, fmt.Sprintf("files of the driver may be missing from the copy: %v", err))
 	}
@@ -83,6 +86,8 @@ type tree struct {
 	root  *discover.Root
 	dir   string
 	nodes map[string]discover.DeviceNode
+	// links are those below /dev.
+	links map[string]string
 	notes []string
 }
 
@@ -150,6 +155,8 @@ func (t *tree) addFile(name string, info fs.FileInfo) error {
 func (t *tree) addNode(name string) {
 	if node, err := t.root.DeviceNode(name); err == nil {
 		t.nodes[name] = node
+	} else if text, err := t.root.Readlink(name); err == nil {
+		t.links[name] = text
 	}
 }
 
@@ -210,6 +217,9 @@ func (t *tree) writeNodes() error {
 	list.WriteString("# device nodes: mode, uid, gid, major, minor, path\n")
 	for _, name := range slices.Sorted(maps.Keys(t.nodes)) {
 		list.WriteString(t.nodes[name].String() + "\n")
+	}
+	for _, name := range slices.Sorted(maps.Keys(t.links)) {
+		list.WriteString(name + " -> " + t.links[name] + "\n")
 	}
 	return os.WriteFile(t.outside("/dev"), []byte(list.String()), 0o644)
 }

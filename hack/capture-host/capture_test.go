@@ -23,7 +23,7 @@ func TestThisHost(t *testing.T) {
 // TestTrees: a copy of a copy is as good as the first.
 func TestTrees(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"a4-highgpu-8g", "h200-x2", "infiniband-4vf", "no-devices"} {
+	for _, name := range []string{"a100-mig", "a4-highgpu-8g", "h200-x2", "infiniband-4vf", "no-devices"} {
 		from := filepath.Join("../../testdata/hosts", name)
 		to := roundTrip(t, from)
 		// Names of the driver's files, with what links lead to; nothing else is

@@ -103,10 +103,12 @@ func (h *Host) readGPUNodes(root *Root, tree *pciTree) {
 func (g *GPU) at(root *Root, d PCIDevice) {
 	g.PCIAddress = d.Address
 	g.NUMANode, g.PCIRoot, g.PCIPath = d.NUMANode, d.Root, d.chain()
-	names, _ := root.ReadDir(path.Join("/sys/bus/pci/devices", d.Address, "drm"))
+	dir := path.Join("/sys/bus/pci/devices", d.Address, "drm")
+	names, _ := root.ReadDir(dir)
 	for _, name := range names {
 		node := root.optional("/dev/dri/" + name)
-		if node == nil {
+		// A node of other numbers is another device's by now.
+		if node == nil || readWord(root, path.Join(dir, name, "dev")) != fmt.Sprintf("%d:%d", node.Major, node.Minor) {
 			continue
 		}
 		drm := DRMNode{DeviceNode: *node}

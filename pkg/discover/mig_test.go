@@ -89,3 +89,27 @@ func TestMaskedProc(t *testing.T) {
 		t.Errorf("the only GPU is at %q", g.PCIAddress)
 	}
 }
+
+// TestDRM leaves out a node that is another device's by now, and a link to it.
+func TestDRM(t *testing.T) {
+	t.Parallel()
+	dir := copyTree(t, "a100-mig")
+	drm := func() string {
+		var out []string
+		for _, g := range read(t, dir).GPUs {
+			for _, n := range g.DRM {
+				out = append(out, n.Path+" "+n.ByPath)
+			}
+		}
+		return strings.Join(out, "\n")
+	}
+	const card, render = "/dev/dri/card2 /dev/dri/by-path/pci-0000:0f:00.0-card", "/dev/dri/renderD129 /dev/dri/by-path/pci-0000:0f:00.0-render"
+	if got := drm(); got != card+"\n"+render {
+		t.Errorf("got\n%s", got)
+	}
+	replace(t, dir, "dev", "226 2 /dev/dri/card2", "226 9 /dev/dri/card2")
+	replace(t, dir, "dev", "-render -> ../renderD129", "-render -> ../renderD128")
+	if got := drm(); got != "/dev/dri/renderD129 " {
+		t.Errorf("got\n%s", got)
+	}
+}
