@@ -24,7 +24,9 @@ func (p *program) generateCommand() *cli.Command {
 	return &cli.Command{
 		Name:  "generate",
 		Usage: "write CDI specs for the given GPUs and NICs",
-		UsageText: "cdi-gen generate --all | [--gpus LIST] [--nics LIST] | --allocation FILE [OPTION ...]\n\n" +
+		UsageText: "cdi-gen generate --all | [--gpus LIST] [--nics LIST] | --allocation FILE | --from SOURCE [OPTION ...]\n\n" +
+			"Example: in a pod, what that was given\n\n" +
+			"   cdi-gen generate --expect-gpus 2\n\n" +
 			"Example: the specs of one pod, among others in one directory\n\n" +
 			"   cdi-gen generate --gpus 0,1 --nics gpu0rdma0,gpu1rdma0 --name my-pod\n" +
 			"   podman run --device nvidia.com/gpu=my-pod-all --device dra.net/nic=my-pod-all IMAGE\n\n" +
@@ -33,7 +35,7 @@ func (p *program) generateCommand() *cli.Command {
 		Description: "One call states all devices of its --name: a kind without devices has its file removed.\n" +
 			"What a name has is taken, until `cdi-gen remove --name NAME`; without --name nothing is taken.\n" +
 			"What is written is printed: one line for each file, one for each device.",
-		Flags: []cli.Flag{
+		Flags: append(fromFlags(),
 			&cli.BoolFlag{Name: "all", Usage: "all GPUs and hardware NICs of this host that it does not need itself", DisableDefaultText: true},
 			&cli.StringFlag{Name: "gpus", Usage: "`LIST` of GPUs: indices, UUIDs, PCI addresses, with commas between; count=N free ones; all; none"},
 			&cli.StringFlag{Name: "nics", Usage: "`LIST` of NICs: interfaces, RDMA devices, PCI addresses, with commas between; count=N free ones; all; none"},
@@ -59,7 +61,7 @@ func (p *program) generateCommand() *cli.Command {
 			&cli.GenericFlag{Name: "env", Value: &listValue{}, Usage: "also set `NAME=VALUE` in containers; may be repeated"},
 			&cli.IntFlag{Name: "expect-gpus", Usage: "fail unless there are `N` GPUs", DefaultText: "not checked"},
 			&cli.IntFlag{Name: "expect-nics", Usage: "fail unless there are `N` NICs", DefaultText: "not checked"},
-		},
+		),
 		Action: p.generate,
 	}
 }
@@ -291,6 +293,11 @@ func checkSelection(c *cli.Context) error {
 		return usagef("--all and --gpus or --nics exclude each other: --gpus all --nics none is all GPUs, say")
 	case c.IsSet("allocation") && (c.Bool("all") || lists):
 		return usagef("--allocation and --all, --gpus or --nics exclude each other")
+	case c.IsSet("from") && (c.IsSet("allocation") || c.Bool("all") || lists):
+		return usagef("--from asks what this pod was given; --all, --gpus, --nics and --allocation say it: they exclude each other")
+	}
+	if err := checkFrom(c); err != nil {
+		return err
 	}
 	for _, name := range []string{"gpus", "nics", "allocation", "output"} {
 		if c.IsSet(name) && c.String(name) == "" {
@@ -317,7 +324,7 @@ func (p *program) allocation(c *cli.Context, root *discover.Root, host *discover
 	case c.IsSet("gpus") || c.IsSet("nics"):
 		answer, err = allocate.Lists(host, c.String("gpus"), c.String("nics"))
 	default:
-		err = allocate.ErrNone{}
+		answer, err = p.askSources(c, root, host)
 	}
 	if err != nil {
 		return answer, err

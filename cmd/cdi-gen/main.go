@@ -94,6 +94,7 @@ func (p *program) app() *cli.App {
 		ExitErrHandler: func(*cli.Context, error) {},
 		Commands: []*cli.Command{
 			p.generateCommand(),
+			p.allocationCommand(),
 			p.listCommand(),
 			p.topologyCommand(),
 			p.validateCommand(),

@@ -2,8 +2,9 @@
 // and how it knows.
 //
 // There are several sources of an answer, each in a file of its own: what the
-// caller says ([All], [Lists], [File]) is here; none of them guesses. A source
-// answers for GPUs and for NICs separately.
+// caller says ([All], [Lists], [File]) is one; the others are each a [Source]: what
+// the kubelet, device plugins and the kernel tell a container. None of them
+// guesses. A source answers for GPUs and for NICs separately.
 //
 //	answer, err := allocate.Lists(host, "0,1", "gpu0rdma0,gpu1rdma0")
 //	fmt.Println(answer.How, answer.Devices.GPUs[0].UUID)
@@ -32,11 +33,18 @@ type Answer struct {
 }
 
 // ErrNone says that nothing tells what was given. The answer is then never "all".
-type ErrNone struct{}
+type ErrNone struct {
+	// Tried is what was looked at.
+	Tried []string
+}
 
-func (ErrNone) Error() string {
-	return "nothing says which devices to write: pass --gpus LIST and --nics LIST (names, UUIDs or PCI addresses), " +
+func (e *ErrNone) Error() string {
+	text := "nothing says which devices to write: pass --gpus LIST and --nics LIST (names, UUIDs or PCI addresses), " +
 		"--allocation FILE, or --all for everything that this host has"
+	if len(e.Tried) > 0 {
+		text += "; looked at " + strings.Join(e.Tried, "; ")
+	}
+	return text
 }
 
 // All is everything of a host that can be given away.
