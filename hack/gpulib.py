@@ -100,8 +100,8 @@ class Workspace:
         shutil.copy(GPU / "cuda-probe", rootfs / "usr/bin/cuda-probe")
         return rootfs
 
-    def container(self, rootfs, specs, device, command, read_only=False):
-        """Runs a command in a container with a CDI device; no device for None."""
+    def bundle(self, rootfs, specs, device, command, read_only=False):
+        """An OCI bundle with a CDI device, as an engine makes one; no device for None."""
         self.count += 1
         bundle = self.dir / f"bundle{self.count}"
         bundle.mkdir()
@@ -109,8 +109,16 @@ class Workspace:
         if device:
             config = run(GPU / "oci-with-cdi", specs, device, input=config).stdout
         (bundle / "config.json").write_text(config)
-        return run(GPU / "runc", "--root", self.dir / "runc", "run", "--bundle", bundle, f"podrail-{os.getpid()}-{self.count}",
+        return bundle
+
+    def start(self, bundle):
+        """Runs a bundle's container to its end."""
+        return run(GPU / "runc", "--root", self.dir / "runc", "run", "--bundle", bundle, f"podrail-{os.getpid()}-{bundle.name}",
                    check=False, stdin=subprocess.DEVNULL)
+
+    def container(self, *what, **more):
+        """Runs a command in a container with a CDI device; no device for None."""
+        return self.start(self.bundle(*what, **more))
 
 
 def oci_config(rootfs, command, read_only):
