@@ -21,8 +21,8 @@ func (p *program) validateCommand() *cli.Command {
 			"   cdi-gen validate",
 		Description: "Prints what is wrong, a line each, and exits 1 if anything is. Paths in the specs are looked up below --root;\n" +
 			"what cdi-gen wrote is compared with what it would write now: driver, GPUs, nodes, libraries, NICs.",
-		Flags:       []cli.Flag{rootFlag()},
-		Action:      p.validate,
+		Flags:  []cli.Flag{rootFlag()},
+		Action: p.validate,
 	}
 }
 
