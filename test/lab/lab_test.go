@@ -57,7 +57,7 @@ func install() error {
 		// Debian loads whatever could use an RDMA device, which then cannot be unloaded.
 		"ln -sf /dev/null /etc/systemd/system/rdma-load-modules@.service",
 		"systemctl daemon-reload && udevadm control --reload && udevadm settle",
-		"modprobe -a veth dummy macvlan 8021q ipv6 sch_fq_codel",
+		"modprobe -a veth dummy macvlan 8021q sch_fq_codel",
 	} {
 		if out, err := exec.Command("sh", "-ec", line).CombinedOutput(); err != nil {
 			return fmt.Errorf("%s: %w\n%s", line, err, out)
@@ -134,9 +134,13 @@ func makeVFs(t testing.TB, pf string, n int) []string {
 }
 
 // dress gives a NIC something of what a move loses.
+//
+// It is down first: fq_codel computes its quantum from the MTU when it is made, at
+// the time the NIC goes up, and would differ for that alone.
 func dress(t testing.TB, nic string, n int) {
 	t.Helper()
 	batch(t, strings.NewReplacer("NIC", nic, "N", fmt.Sprint(n)).Replace(`
+		link set NIC down
 		link set NIC mtu 1420 alias rail-N txqueuelen 777
 		link property add dev NIC altname railN
 		link set NIC up
@@ -178,12 +182,12 @@ func batch(t testing.TB, commands string) {
 	}
 }
 
-// awaitIPv6 waits until a NIC's addresses are as they will stay.
+// awaitIPv6 waits until a NIC's carrier and addresses are as they will stay.
 func awaitIPv6(t testing.TB, n *nstest.Namespace, nic string) {
 	t.Helper()
 	nstest.Eventually(t, settle, func() error {
 		out := n.Run(t, "ip", "-6", "addr", "show", "dev", nic)
-		if strings.Contains(out, "tentative") || !strings.Contains(out, "fe80") {
+		if strings.Contains(out, "tentative") || strings.Contains(out, "NO-CARRIER") || !strings.Contains(out, "fe80") {
 			return fmt.Errorf("addresses of %s are not there yet:\n%s", nic, out)
 		}
 		return nil

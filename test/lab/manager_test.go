@@ -40,7 +40,10 @@ func TestManaged(t *testing.T) {
 	} {
 		t.Run(manager.name, func(t *testing.T) {
 			sh(t, "ip link set $1 down; ip addr flush dev $1", nic)
-			t.Cleanup(func() { exec.Command("sh", "-c", manager.stop).Run() })
+			t.Cleanup(func() {
+				// They have the kernel make no link-local addresses.
+				exec.Command("sh", "-c", manager.stop+"; ip link set $1 down; ip addr flush dev $1; ip link set $1 addrgenmode eui64", "sh", nic).Run()
+			})
 			sh(t, manager.start, nic)
 			leased := func() error {
 				out := host.Run(t, "ip", "addr", "show", "dev", nic) + host.Run(t, "ip", "route", "show", "dev", nic)
