@@ -35,7 +35,7 @@ func (p *program) generateCommand() *cli.Command {
 		Description: "One call states all devices of its --name: a kind without devices has its file removed.\n" +
 			"What a name has is taken, until `cdi-gen remove --name NAME`; without --name nothing is taken.\n" +
 			"What is written is printed: one line for each file, one for each device.",
-		Flags: append(fromFlags(),
+		Flags: append(append(fromFlags(), podmanFlags()...),
 			&cli.BoolFlag{Name: "all", Usage: "all GPUs and hardware NICs of this host that it does not need itself", DisableDefaultText: true},
 			&cli.StringFlag{Name: "gpus", Usage: "`LIST` of GPUs: indices, UUIDs, PCI addresses, with commas between; count=N free ones; all; none"},
 			&cli.StringFlag{Name: "nics", Usage: "`LIST` of NICs: interfaces, RDMA devices, PCI addresses, with commas between; count=N free ones; all; none"},
@@ -130,6 +130,9 @@ func (p *program) generate(c *cli.Context) error {
 		return err
 	}
 	p.leaveOutNodeless(root, &answer, &options)
+	if wantsPodman(c) && options.NICMode == cdi.NICDevices {
+		options.Memlock = "" // there is no hook to raise the limit: Podman is told
+	}
 	if err := p.check(held, answer.Devices); err != nil {
 		return err
 	}
@@ -147,8 +150,13 @@ func (p *program) generate(c *cli.Context) error {
 	if out.path == "-" {
 		return p.printSpecs(built, out.format)
 	}
+	// Podman is told of devices by name: they must not be those of somebody else's spec.
+	answer.NamedGPUs = answer.NamedGPUs || wantsPodman(c)
 	return held.record(answer.Devices, func() error {
-		return p.writeSpecs(built, answer, options.Name, out)
+		if err := p.writeSpecs(built, answer, options.Name, out); err != nil {
+			return err
+		}
+		return p.writePodman(c, built, answer, out)
 	})
 }
 
@@ -296,7 +304,7 @@ func checkSelection(c *cli.Context) error {
 	case c.IsSet("from") && (c.IsSet("allocation") || c.Bool("all") || lists):
 		return usagef("--from asks what this pod was given; --all, --gpus, --nics and --allocation say it: they exclude each other")
 	}
-	if err := checkFrom(c); err != nil {
+	if err := errors.Join(checkFrom(c), checkPodman(c)); err != nil {
 		return err
 	}
 	for _, name := range []string{"gpus", "nics", "allocation", "output"} {

@@ -99,6 +99,7 @@ func (p *program) app() *cli.App {
 			p.topologyCommand(),
 			p.validateCommand(),
 			p.removeCommand(),
+			p.installCommand(),
 			p.ldcacheCommand(),
 			p.versionCommand(),
 		},

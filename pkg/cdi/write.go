@@ -12,10 +12,15 @@ import (
 type File struct {
 	Path string
 	Data []byte
+	// Program is a file to be run; others are read by every engine.
+	Program bool
 }
 
-// specMode lets every engine read a spec, rootless ones too.
-const specMode = 0o644
+// Modes let every engine read a spec, rootless ones too, and run a program.
+const (
+	specMode    = 0o644
+	programMode = 0o755
+)
 
 // Replace writes the files and then removes the others, which may be missing,
 // all in one directory, and returns those that it removed. Readers see each file
@@ -71,9 +76,13 @@ func writeTemp(f File) (name string, err error) {
 			os.Remove(temp.Name())
 		}
 	}()
+	mode := fs.FileMode(specMode)
+	if f.Program {
+		mode = programMode
+	}
 	_, err = temp.Write(f.Data)
 	if err == nil {
-		err = temp.Chmod(specMode)
+		err = temp.Chmod(mode)
 	}
 	if err == nil {
 		err = temp.Sync()

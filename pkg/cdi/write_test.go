@@ -20,7 +20,7 @@ func TestReplaceFails(t *testing.T) {
 	if err := os.WriteFile(old, []byte("old"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	files := []File{{old, []byte("new")}, {filepath.Join(dir, "gone", "b.yaml"), []byte("new")}}
+	files := []File{{Path: old, Data: []byte("new")}, {Path: filepath.Join(dir, "gone", "b.yaml"), Data: []byte("new")}}
 	if _, err := Replace(dir, files, []string{old}); err == nil {
 		t.Fatal("no error")
 	}
@@ -42,7 +42,7 @@ func TestReplaceWhole(t *testing.T) {
 	go func() {
 		var err error
 		for i := 0; i < 100 && err == nil; i++ {
-			_, err = Replace(dir, []File{{path, []byte(contents[i%2])}}, nil)
+			_, err = Replace(dir, []File{{Path: path, Data: []byte(contents[i%2])}}, nil)
 		}
 		done <- err
 	}()
