@@ -48,12 +48,14 @@ func checkPodman(c *cli.Context) error {
 
 // writePodman writes what makes Podman give the specs' devices to every container.
 func (p *program) writePodman(c *cli.Context, built *cdi.Built, answer allocate.Answer, out output) error {
-	podman := cdi.Podman{Name: c.String("name"), Dir: out.dir(), Memlock: p.podmanMemlock(c, answer.Devices.NICs)}
+	podman := cdi.Podman{Name: c.String("name"), Dir: out.dir()}
+	memlock := p.podmanMemlock(c, answer.Devices.NICs)
 	if file := c.String("podman-conf"); file != "" {
 		var err error
 		if podman.Version, err = podmanVersion(c); err != nil {
 			return err
 		}
+		podman.Ulimits = ulimits(memlock, podman.Version.Appends())
 		data, err := podman.Conf(built.Specs)
 		if err == nil {
 			err = p.putFiles(filepath.Dir(file), []cdi.File{{Path: file, Data: data}})
@@ -63,6 +65,7 @@ func (p *program) writePodman(c *cli.Context, built *cdi.Built, answer allocate.
 		}
 	}
 	if dir := c.String("wrapper"); dir != "" {
+		podman.Ulimits = ulimits(memlock, false)
 		data, err := podman.Wrapper(built.Specs)
 		if err == nil {
 			err = p.putFiles(dir, []cdi.File{{Path: filepath.Join(dir, "podman"), Data: data, Program: true}})
@@ -92,6 +95,30 @@ func podmanVersion(c *cli.Context) (cdi.PodmanVersion, error) {
 // littleMemlock is what registering buffers for RDMA soon exceeds.
 const littleMemlock = 1 << 30
 
+// ulimits are the limits that Podman is told: that on locked memory alone where
+// others stay as they are. Where they do not, Podman before 4.8 would raise the
+// numbers of files and processes beyond what this container may set, and fail.
+func ulimits(memlock string, others bool) []string {
+	if memlock == "" {
+		return nil
+	}
+	out := []string{"memlock=" + memlock + ":" + memlock}
+	if others {
+		return out
+	}
+	for _, l := range []struct {
+		name     string
+		resource int
+	}{{"nofile", unix.RLIMIT_NOFILE}, {"nproc", unix.RLIMIT_NPROC}} {
+		var limit unix.Rlimit
+		if unix.Getrlimit(l.resource, &limit) == nil {
+			text, _ := clampLimit("", limit.Max)
+			out = append(out, l.name+"="+text+":"+text)
+		}
+	}
+	return out
+}
+
 // podmanMemlock is the limit on locked memory for containers with RDMA devices:
 // what --memlock says, else as much as there is, and never more than this
 // container has. More would fail every start without root.
@@ -104,7 +131,7 @@ func (p *program) podmanMemlock(c *cli.Context, nics []discover.NIC) string {
 		p.log.Warn("the limit on locked memory is not known", "error", err)
 		return ""
 	}
-	text, most := clampMemlock(c.String("memlock"), limit.Max)
+	text, most := clampLimit(c.String("memlock"), limit.Max)
 	if most != unix.RLIM_INFINITY && most < littleMemlock {
 		p.log.Warn("RDMA needs more locked memory than containers may have here",
 			"bytes", most, "limit", "this container's, which is containerd's LimitMEMLOCK (systemctl edit containerd), or the pod's")
@@ -112,8 +139,8 @@ func (p *program) podmanMemlock(c *cli.Context, nics []discover.NIC) string {
 	return text
 }
 
-// clampMemlock is a limit for Podman, as text and as a number.
-func clampMemlock(asked string, hard uint64) (string, uint64) {
+// clampLimit is a limit for Podman, as text and as a number.
+func clampLimit(asked string, hard uint64) (string, uint64) {
 	most := hard
 	if asked != "" && asked != "unlimited" {
 		if size, err := hookapi.ParseMemlock(asked); err == nil {

@@ -28,6 +28,10 @@ func ParsePodmanVersion(s string) (v PodmanVersion, err error) {
 	return v, fmt.Errorf("podman-version %q: must be a version such as 4.9.3", s)
 }
 
+// Appends says whether a list in a configuration file can add to those of files
+// read before (4.8). In older versions it takes their place.
+func (v PodmanVersion) Appends() bool { return v.atLeast(4, 8) }
+
 // atLeast compares versions.
 func (v PodmanVersion) atLeast(major, minor int) bool {
 	return v.Major > major || v.Major == major && v.Minor >= minor
@@ -38,9 +42,8 @@ type Podman struct {
 	Version PodmanVersion
 	// Name is that of the specs' devices, Dir where the specs are.
 	Name, Dir string
-	// Memlock is the locked memory that containers may have, as a limit's number
-	// or "-1"; empty leaves it to Podman.
-	Memlock string
+	// Ulimits are limits of each container, NAME=SOFT:HARD; none leave them to Podman.
+	Ulimits []string
 }
 
 // Conf is a containers.conf that gives every container all devices of the specs.
@@ -51,7 +54,7 @@ func (p Podman) Conf(built []*Spec) ([]byte, error) {
 	b.WriteString("# Written by cdi-gen generate --podman-conf, for Podman " + fmt.Sprintf("%d.%d", p.Version.Major, p.Version.Minor) + ".\n[containers]\n")
 	// Without it a list takes the place of the one in files that were read before.
 	more := ""
-	if p.Version.atLeast(4, 8) {
+	if p.Version.Appends() {
 		more = ", {append=true}"
 	}
 	list := func(key string, values []string, more string) {
@@ -85,17 +88,13 @@ func (p Podman) Conf(built []*Spec) ([]byte, error) {
 		}
 		list("env", e.env, "")
 	}
-	if p.Memlock != "" {
-		list("default_ulimits", []string{p.ulimit()}, more)
-	}
+	list("default_ulimits", p.Ulimits, more)
 	if p.Version.atLeast(5, 5) { // 5.5.0 and 5.5.1 know /etc/cdi alone by themselves
 		b.WriteString("[engine]\n")
 		list("cdi_spec_dirs", p.dirs(), "")
 	}
 	return []byte(b.String()), nil
 }
-
-func (p Podman) ulimit() string { return "memlock=" + p.Memlock + ":" + p.Memlock }
 
 // dirs are where Podman shall look for specs.
 func (p Podman) dirs() []string {

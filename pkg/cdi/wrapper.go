@@ -22,13 +22,10 @@ func (p Podman) Wrapper(built []*Spec) ([]byte, error) {
 	for _, option := range []struct {
 		name   string
 		values []string
-	}{{"--device", e.devices}, {"--volume", e.volumes}, {"--env", e.env}} {
+	}{{"--device", e.devices}, {"--volume", e.volumes}, {"--env", e.env}, {"--ulimit", p.Ulimits}} {
 		for _, value := range option.values {
 			added = append(added, shellQuote(option.name+"="+value))
 		}
-	}
-	if p.Memlock != "" {
-		added = append(added, shellQuote("--ulimit="+p.ulimit()))
 	}
 	return []byte(strings.Replace(wrapperScript, "ADDED", strings.Join(added, " \\\n\t\t\t"), 1)), nil
 }
