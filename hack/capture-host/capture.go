@@ -208,7 +208,7 @@ func (t *tree) libraryDirs(ending string) ([]string, error) {
 // directories that are the devices' own.
 func (t *tree) writeNodes() error {
 	for _, dir := range []string{"/dev/infiniband", "/dev/nvidia-caps", "/dev/nvidia-caps-imex-channels"} {
-		nodes, _ := t.root.DeviceNodes(dir)
+		nodes, _ := t.root.DeviceNodes(dir + "/*")
 		for _, node := range nodes {
 			t.nodes[node.Path] = node
 		}

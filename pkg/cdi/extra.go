@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"path"
 	"slices"
 	"strings"
 
@@ -59,11 +58,8 @@ func extraEdits(root *discover.Root, capabilities []Capability, pod bool) (specs
 
 func (x extra) find(root *discover.Root, mustOpen bool) (edits specs.ContainerEdits) {
 	for _, pattern := range x.nodes {
-		list, _ := root.DeviceNodes(path.Dir(pattern))
+		list, _ := root.DeviceNodes(pattern)
 		for _, n := range list {
-			if !matches(pattern, n.Path) {
-				continue
-			}
 			if !mustOpen || opens(n.Path) {
 				edits.DeviceNodes = append(edits.DeviceNodes, node(n))
 			}
@@ -82,12 +78,6 @@ func (x extra) find(root *discover.Root, mustOpen bool) (edits specs.ContainerEd
 		}
 	}
 	return edits
-}
-
-// matches takes a "*" at the end for any rest.
-func matches(pattern, name string) bool {
-	start, several := strings.CutSuffix(pattern, "*")
-	return name == pattern || several && strings.HasPrefix(name, start)
 }
 
 // opens says whether this process may use a node: the device cgroup of a pod

@@ -133,7 +133,10 @@ func capabilitiesOf(spec *specs.Spec) []Capability {
 	}
 	for _, c := range extraCapabilities {
 		nodes := slices.ContainsFunc(spec.ContainerEdits.DeviceNodes, func(n *specs.DeviceNode) bool {
-			return slices.ContainsFunc(extras[c].nodes, func(pattern string) bool { return matches(pattern, n.Path) })
+			return slices.ContainsFunc(extras[c].nodes, func(pattern string) bool {
+				match, _ := path.Match(pattern, n.Path)
+				return match
+			})
 		})
 		sockets := slices.ContainsFunc(spec.ContainerEdits.Mounts, func(m *specs.Mount) bool {
 			return slices.Contains(extras[c].sockets, m.HostPath)

@@ -82,7 +82,7 @@ func (h *Host) readGPUNodes(root *Root, tree *pciTree) {
 			functions = append(functions, d)
 		}
 	}
-	nodes, _ := root.DeviceNodes("/dev")
+	nodes, _ := root.DeviceNodes("/dev/nvidia*")
 	nodes = slices.DeleteFunc(nodes, func(n DeviceNode) bool {
 		return n.Path != gpuNode(int(n.Minor)) || n.Major != gpuMajor
 	})

@@ -58,15 +58,20 @@ func (r *Root) DeviceNode(name string) (DeviceNode, error) {
 	}, nil
 }
 
-// DeviceNodes describes the character devices in a directory, by name. Those
-// that go away meanwhile are left out, and so is everything else.
-func (r *Root) DeviceNodes(dir string) ([]DeviceNode, error) {
-	names, err := r.nodeNames(dir)
+// DeviceNodes describes the character devices whose paths match a pattern of
+// path.Match, with wildcards in the last element alone ("/dev/nvidia*"), by name.
+// Those that go away meanwhile are left out, and so is everything else.
+func (r *Root) DeviceNodes(pattern string) ([]DeviceNode, error) {
+	names, err := r.nodeNames(path.Dir(pattern))
 	if err != nil {
 		return nil, err
 	}
 	var nodes []DeviceNode
 	for _, name := range names {
+		// A look at each of the terminals in /dev would take longer than all the rest.
+		if match, err := path.Match(pattern, name); err != nil || !match {
+			continue
+		}
 		if node, err := r.DeviceNode(name); err == nil {
 			nodes = append(nodes, node)
 		}
@@ -75,7 +80,6 @@ func (r *Root) DeviceNodes(dir string) ([]DeviceNode, error) {
 }
 
 func (r *Root) nodeNames(dir string) ([]string, error) {
-	dir = path.Clean(dir)
 	var names []string
 	if r.listed != nil {
 		for name := range maps.Keys(r.listed) {
