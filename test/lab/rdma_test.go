@@ -18,7 +18,7 @@ func rdma(t testing.TB, mode string) {
 	t.Helper()
 	number := map[string]string{"exclusive": "0", "shared": "1"}[mode]
 	sh(t, `
-		for m in fakehca rdma_rxe ib_ipoib rdma_ucm rdma_cm ib_umad ib_uverbs iw_cm ib_cm ib_core; do
+		for m in fakehca rdma_rxe ib_ipoib rdma_ucm rdma_cm ib_umad ib_uverbs ib_uverbs_support iw_cm ib_cm ib_core; do
 			[ ! -e /sys/module/$m ] || modprobe -q -r $m || rmmod $m || { lsmod | grep ^$m; rdma dev; }
 		done
 		modprobe ib_core netns_mode=$1
