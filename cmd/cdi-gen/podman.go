@@ -48,6 +48,9 @@ func checkPodman(c *cli.Context) error {
 
 // writePodman writes what makes Podman give the specs' devices to every container.
 func (p *program) writePodman(c *cli.Context, built *cdi.Built, answer allocate.Answer, out output) error {
+	if !wantsPodman(c) {
+		return nil
+	}
 	podman := cdi.Podman{Name: c.String("name"), Dir: out.dir()}
 	memlock := p.podmanMemlock(c, answer.Devices.NICs)
 	if file := c.String("podman-conf"); file != "" {
