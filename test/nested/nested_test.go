@@ -48,10 +48,13 @@ if [ ! -e /dev/infiniband/uverbs0 ]; then # --privileged leaves out what --devic
 fi
 mkdir -p /etc/containers/containers.conf.d /var/run/cdi /tmp/ray
 printf '[containers]\ndefault_ulimits = ["nofile=1024:1024", "nproc=10000:10000"]\n[engine]\nevents_logger = "file"\n' >/etc/containers/containers.conf.d/10-test.conf
+if cdi-gen generate --output /run/none >&2; then exit 9; fi
+test ! -e /run/none
 cdi-gen generate --root /tree --nics gpu0rdma0 --nic-mode devices --env NCCL_NET=gIB --output /var/run/cdi $HOW >&2
 exec podman run -v /tmp/ray:/tmp/ray --cgroup-manager=cgroupfs --network=host --pid=host --ipc=host \
 	--env RAY_JOB_ID=1 --entrypoint sh --rootfs /image -c '
-	ls -l /dev/infiniband; echo NCCL_NET=$NCCL_NET; (: </dev/infiniband/uverbs0) && echo opens'
+	ls -l /dev/infiniband; echo NCCL_NET=$NCCL_NET; (: </dev/infiniband/uverbs0) && echo opens
+	busybox mknod /tmp/other c 10 237; (: </tmp/other) || echo others do not'
 `
 
 // TestRay: Ray's own line, with what cdi-gen told Podman beforehand.
@@ -60,9 +63,12 @@ func TestRay(t *testing.T) {
 	for _, pod := range []struct {
 		name    string
 		options []string
+		// asked is what the sources make of a pod that was given nothing.
+		asked string
 	}{
-		{"privileged", []string{"--privileged"}},
-		{"unprivileged", []string{"--cap-add=SYS_ADMIN", "--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined", "--security-opt=unmask=ALL"}},
+		{"privileged", []string{"--privileged"}, "the device cgroup refuses nothing (195:253): this container is privileged"},
+		{"unprivileged", []string{"--cap-add=SYS_ADMIN", "--security-opt=seccomp=unconfined", "--security-opt=apparmor=unconfined", "--security-opt=unmask=ALL"},
+			"this pod has no GPU and no NIC"},
 	} {
 		for _, way := range []struct{ name, how string }{
 			{"podman-conf", "--podman-conf /etc/containers/containers.conf.d/50-cdi-gen.conf"},
@@ -73,10 +79,13 @@ func TestRay(t *testing.T) {
 				m := machine.New(t)
 				options := append([]string{"--env=HOW=" + way.how, "--volume=" + absolute(t, tree) + ":/tree:ro"}, pod.options...)
 				r := m.Try(t, "podman", append(outer(m, t, options...), "sh", "-c", script)...)
-				for _, want := range []string{"uverbs0\n", "rdma_cm\n", "NCCL_NET=gIB\n", "opens\n"} {
+				for _, want := range []string{"uverbs0\n", "rdma_cm\n", "NCCL_NET=gIB\n", "opens\n", "others do not\n"} {
 					if r.Status != 0 || !strings.Contains(r.Stdout, want) {
 						t.Fatalf("exit status %d, expected %q in\n%s%s", r.Status, want, r.Stdout, r.Stderr)
 					}
+				}
+				if !strings.Contains(r.Stderr, pod.asked) {
+					t.Errorf("expected %q in\n%s", pod.asked, r.Stderr)
 				}
 			})
 		}
