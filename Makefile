@@ -80,7 +80,7 @@ RUN ?= .
 lab: build ## test with real drivers, systemd and udev in a virtual machine (LAB_KERNEL=newest, RUN=TestIPoIB)
 	mkdir -p $(LAB)
 	CGO_ENABLED=0 go test -c -o $(LAB)/lab.test ./test/lab
-	cp $(BIN)/cdi-gen $(BIN)/netdev-hook $(LAB)/
+	cp $(BIN)/cdi-gen $(BIN)/cdi-claim $(BIN)/netdev-hook $(LAB)/
 	rm -rf $(LAB)/systemd && cp -r systemd $(LAB)/
 	test/lab/vm module test/lab/fakehca
 	test/lab/vm --systemd --limit 1800 --share $(LAB) -- './lab.test -test.v -test.run "$(RUN)"'

@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 // systemd and udev have been started without them.
 func install() error {
 	for _, line := range []string{
-		"install -m 755 /share/netdev-hook /share/cdi-gen /usr/bin/",
+		"install -m 755 /share/netdev-hook /share/cdi-gen /share/cdi-claim /usr/bin/",
 		"install -m 644 -t /usr/lib/systemd/system /share/systemd/*.service /share/systemd/*.timer",
 		"install -m 644 -t /usr/lib/udev/rules.d /share/systemd/*.rules",
 		// As on machines whose RDMA devices are called mlx5_0.
