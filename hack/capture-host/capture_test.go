@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"podrail/pkg/discover"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 // TestThisHost: the copy of this machine reads as the machine itself.

@@ -13,6 +13,8 @@ import (
 	"podrail/test/machine"
 
 	"golang.org/x/sys/unix"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 // inContainer has the test binary, in a container, say what openGPUs makes of it.

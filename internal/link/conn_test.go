@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"podrail/internal/nstest"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 func TestMain(m *testing.M) { nstest.Main(m) }

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"podrail/internal/nstest"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 func TestMain(m *testing.M) { nstest.Main(m) }

@@ -12,6 +12,8 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 // rayCluster is ray.io/v1 as far as it is used here: KubeRay's module would bring

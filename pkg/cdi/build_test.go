@@ -6,6 +6,8 @@ import (
 	"testing"
 
 	"podrail/pkg/discover"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 // host has two GPUs and three NICs: RoCE, an RDMA device without an interface,

@@ -14,6 +14,8 @@ import (
 	"podrail/internal/hookapi"
 	"podrail/internal/nstest"
 	"podrail/pkg/netdev"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 func TestMain(m *testing.M) { nstest.Main(m) }

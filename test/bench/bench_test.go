@@ -16,6 +16,8 @@ import (
 
 	"podrail/internal/nstest"
 	"podrail/test/rig"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 func TestMain(m *testing.M) { nstest.Main(m) }

@@ -12,6 +12,8 @@ import (
 
 	"podrail/internal/nstest"
 	"podrail/test/machine"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 func TestMain(m *testing.M) { nstest.Main(m) }

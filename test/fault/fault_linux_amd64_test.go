@@ -20,7 +20,7 @@ import (
 // stride is the distance of the points that are tested. Each of the ways to fail
 // and to recover starts at another one, so that a short run sees all parts;
 // `make test-faults` tests every point in every way.
-var stride = flag.Int("stride", 17, "test every n-th system call that changes something")
+var stride = flag.Int("stride", 31, "test every n-th system call that changes something")
 
 // leastPoints is what the tests want to find on either side.
 const leastPoints = 20

@@ -17,6 +17,8 @@ import (
 
 	"podrail/internal/nstest"
 	"podrail/test/rig"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 // mode is what happens to the program at one of its system calls.

@@ -22,6 +22,8 @@ import (
 
 	"podrail/internal/hookapi"
 	"podrail/internal/nstest"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 // share is where vm shows the directory that `make lab` filled.

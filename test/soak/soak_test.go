@@ -24,6 +24,8 @@ import (
 	"podrail/internal/nstest"
 	"podrail/pkg/netdev"
 	"podrail/test/rig"
+
+	_ "podrail/internal/golden" // go test ./... -update gives every package this flag
 )
 
 var (
