@@ -138,7 +138,8 @@ func TestPoststop(t *testing.T) {
 	// container's death, and the timer's unit brings it home.
 	sh(t, "ip link set $1 up", nicAt(t, igbPF3))
 	awaitIPv6(t, host, nicAt(t, igbPF3))
-	sh(t, "ip link add mv0 link $1 type macvlan && ip addr add 10.77.0.1/24 dev mv0 && ip link set mv0 up", nicAt(t, igbPF3))
+	// udev gives it a MAC of its own choice, from which its link-local address follows.
+	sh(t, "ip link add mv0 link $1 type macvlan && udevadm settle && ip addr add 10.77.0.1/24 dev mv0 && ip link set mv0 up", nicAt(t, igbPF3))
 	t.Cleanup(func() { sh(t, "ip link del mv0") })
 	awaitIPv6(t, host, "mv0")
 	before = snapshot(t, "mv0")
