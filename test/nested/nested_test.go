@@ -35,7 +35,8 @@ func outer(m *machine.Machine, t *testing.T, options ...string) []string {
 		cp -r /run/machine/rootfs/. /run/machine/outer/image/`)
 	args := []string{"run", "--rm", "--network=none", "--cgroupns=host",
 		"--device=/dev/fuse:/dev/infiniband/uverbs0", "--device=/dev/net/tun:/dev/infiniband/rdma_cm",
-		"--tmpfs=/run", "--tmpfs=/var/lib/containers", "--tmpfs=/tmp", "--volume=" + "/sys/fs/cgroup:/sys/fs/cgroup"}
+		// Without a copy of what is there: this machine writes to its /tmp meanwhile.
+		"--tmpfs=/run:notmpcopyup", "--tmpfs=/var/lib/containers:notmpcopyup", "--tmpfs=/tmp:notmpcopyup", "--volume=" + "/sys/fs/cgroup:/sys/fs/cgroup"}
 	return append(append(args, options...), "--rootfs", "/run/machine/outer")
 }
 
