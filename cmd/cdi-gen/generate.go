@@ -172,10 +172,10 @@ func (p *program) buildOptions(c *cli.Context) (o cdi.Options, err error) {
 		Memlock:      c.String("memlock"),
 		NICLibraries: c.Bool("nic-libs"),
 	}
-	// The package's errors begin with what is wrong: name "a/b", mount "/a".
-	if err := cdi.ValidateName(o.Name); err != nil {
-		return o, usagef("--%w", err)
+	if err := checkName(c); err != nil {
+		return o, err
 	}
+	// The package's errors begin with what is wrong: name "a/b", mount "/a".
 	for _, kind := range []string{o.GPUKind, o.NICKind} {
 		if err := cdi.ValidateKind(kind); err != nil {
 			return o, &usageError{err}

@@ -36,8 +36,8 @@ func (p *program) remove(c *cli.Context) error {
 			return &usageError{err}
 		}
 	}
-	if err := cdi.ValidateName(c.String("name")); err != nil {
-		return usagef("--%w", err)
+	if err := checkName(c); err != nil {
+		return err
 	}
 	removed, err := cdi.Remove(c.String("output"), kinds, c.String("name"))
 	for _, path := range removed {
@@ -47,4 +47,16 @@ func (p *program) remove(c *cli.Context) error {
 		return err
 	}
 	return p.free(c.String("name"))
+}
+
+// checkName refuses an empty --name beside bad ones: it would be everybody's
+// specs, where a script's variable for a pod's was not set.
+func checkName(c *cli.Context) error {
+	if c.IsSet("name") && c.String("name") == "" {
+		return usagef("--name is empty: expected a name, or no --name for specs without one")
+	}
+	if err := cdi.ValidateName(c.String("name")); err != nil {
+		return usagef("--%w", err)
+	}
+	return nil
 }

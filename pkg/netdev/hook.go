@@ -315,5 +315,5 @@ func (h Hook) Status() ([]hookapi.Entry, []string, error) {
 			entries = append(entries, *e)
 		}
 	}
-	return entries, reports, nil
+	return entries, append(reports, strayPins(h.Dir)...), nil
 }

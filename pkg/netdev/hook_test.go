@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"podrail/internal/hookapi"
 	"podrail/internal/nstest"
@@ -541,6 +542,23 @@ func TestSpoiltJournal(t *testing.T) {
 	if err != nil || len(problems) != 5 {
 		t.Errorf("status reports %v, %v; want 5 problems", problems, err)
 	}
+}
+
+// The file of a NIC that is away is lost: its pin tells where it is.
+func TestStrayPin(t *testing.T) {
+	t.Parallel()
+	h := newHost(t, "gpu0rdma0")
+	c := nstest.Process(t)
+	h.must(h.attach("c1", c.PID, "gpu0rdma0"))
+	entries, _ := filepath.Glob(filepath.Join(h.hook.Dir, "*.json"))
+	h.must(os.WriteFile(entries[0], []byte("junk"), 0o600))
+	h.must(h.release("c1"))
+	_, problems, err := h.hook.Status()
+	if err != nil || len(problems) != 2 || !strings.Contains(problems[1], "keeps a network namespace that the journal does not know") {
+		t.Errorf("status reports %q, %v", problems, err)
+	}
+	pins, _ := filepath.Glob(filepath.Join(h.hook.Dir, "pins", "*"))
+	h.must(unix.Unmount(pins[0], unix.MNT_DETACH))
 }
 
 func TestJournalOfOthers(t *testing.T) {

@@ -117,7 +117,26 @@ func (j *journal) entries() ([]*hookapi.Entry, []string, error) {
 			all = append(all, e)
 		}
 	}
+	reports = append(reports, strayPins(j.dir)...)
 	return all, slices.DeleteFunc(reports, func(s string) bool { return s == "" }), nil
+}
+
+// strayPins reports pins without an entry: what was in the entry's file was lost.
+// An entry is written before its pin is made, and removed after it.
+func strayPins(dir string) []string {
+	pins, err := os.ReadDir(filepath.Join(dir, "pins"))
+	if err != nil {
+		return nil
+	}
+	var reports []string
+	for _, p := range pins {
+		path := filepath.Join(dir, "pins", p.Name())
+		_, noEntry := os.Lstat(filepath.Join(dir, p.Name()+entrySuffix))
+		if _, err := os.Lstat(path); err == nil && errors.Is(noEntry, os.ErrNotExist) {
+			reports = append(reports, fmt.Sprintf("%s keeps a network namespace that the journal does not know, and with it perhaps a NIC: look with `nsenter --net=%s ip link`, move it out with `ip link set NAME netns 1`, then `umount %s && rm %s`", path, path, path, path))
+		}
+	}
+	return reports
 }
 
 func readEntry(path string) (*hookapi.Entry, error) {

@@ -12,19 +12,32 @@ import (
 // directories above it, can be written by nobody but root and this user.
 // A directory with the sticky bit (/tmp) lets nobody replace what is ours.
 func trusted(dir string) error {
-	dir, err := filepath.Abs(dir)
+	info, err := os.Lstat(dir)
 	if err != nil {
 		return err
 	}
-	for d := dir; ; d = filepath.Dir(d) {
+	if !info.IsDir() {
+		return fmt.Errorf("%s is not a directory", dir)
+	}
+	if err := ownedByUs(info); err != nil {
+		return fmt.Errorf("%s %w: whoever can write there decides what root does here; `chown root:root %s && chmod go-w %s`", dir, err, dir, dir)
+	}
+	return trustedAbove(dir)
+}
+
+// trustedAbove is trusted for what is in a directory: with the sticky bit nobody
+// can replace what is ours, though others can write there.
+func trustedAbove(name string) error {
+	name, err := filepath.Abs(name)
+	if err != nil {
+		return err
+	}
+	for d := filepath.Dir(name); ; d = filepath.Dir(d) {
 		info, err := os.Lstat(d)
 		if err != nil {
 			return err
 		}
-		if d == dir && !info.IsDir() {
-			return fmt.Errorf("%s is not a directory", d)
-		}
-		if err := ownedByUs(info); err != nil && (d == dir || info.Mode()&fs.ModeSticky == 0) {
+		if err := ownedByUs(info); err != nil && info.Mode()&fs.ModeSticky == 0 {
 			return fmt.Errorf("%s %w: whoever can write there decides what root does here; `chown root:root %s && chmod go-w %s`", d, err, d, d)
 		}
 		if d == filepath.Dir(d) {
@@ -47,7 +60,7 @@ func TrustedExecutable() error {
 	if err := ownedByUs(info); err != nil {
 		return fmt.Errorf("%s %w: whoever can write it decides what root does here; `chown root:root %s && chmod go-w %s`", self, err, self, self)
 	}
-	return trusted(filepath.Dir(self))
+	return trustedAbove(self)
 }
 
 // ownedByUs fails for a file that another user than root or this one owns or may write.
@@ -60,7 +73,7 @@ func ownedByUs(info fs.FileInfo) error {
 		return fmt.Errorf("belongs to uid %d", st.Uid)
 	}
 	if info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSymlink == 0 {
-		return fmt.Errorf("has mode %04o and can be written by others", info.Mode().Perm())
+		return fmt.Errorf("has mode %04o and can be written by others", st.Mode&0o7777)
 	}
 	return nil
 }
