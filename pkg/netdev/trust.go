@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 )
 
@@ -69,11 +70,23 @@ func ownedByUs(info fs.FileInfo) error {
 	if !ok {
 		return fmt.Errorf("has no owner")
 	}
-	if st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+	if st.Uid != 0 && int(st.Uid) != os.Geteuid() && !(st.Uid == overflowUID && inUserNamespace()) {
 		return fmt.Errorf("belongs to uid %d", st.Uid)
 	}
 	if info.Mode().Perm()&0o022 != 0 && info.Mode()&fs.ModeSymlink == 0 {
 		return fmt.Errorf("has mode %04o and can be written by others", st.Mode&0o7777)
 	}
 	return nil
+}
+
+// overflowUID is what a user namespace shows for users that it does not have
+// (/proc/sys/kernel/overflowuid): the host's root among them, whose / it is. No
+// process of the namespace can be one of those.
+const overflowUID = 65534
+
+// inUserNamespace says whether this is another user namespace than the first,
+// which has all users (user_namespaces(7)).
+func inUserNamespace() bool {
+	users, err := os.ReadFile("/proc/self/uid_map")
+	return err == nil && strings.Join(strings.Fields(string(users)), " ") != "0 0 4294967295"
 }
