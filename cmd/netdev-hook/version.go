@@ -2,9 +2,10 @@ package main
 
 import (
 	"fmt"
-	"runtime/debug"
 
 	"github.com/urfave/cli/v2"
+
+	"podrail/internal/buildinfo"
 )
 
 func version() *cli.Command {
@@ -16,21 +17,8 @@ func version() *cli.Command {
 			if c.Args().Present() {
 				return usageError{fmt.Errorf("unexpected argument %q", c.Args().First())}
 			}
-			info, ok := debug.ReadBuildInfo()
-			if !ok {
-				return fmt.Errorf("this program was built without module support")
-			}
-			commit, modified := "unknown", ""
-			for _, s := range info.Settings {
-				switch {
-				case s.Key == "vcs.revision":
-					commit = s.Value
-				case s.Key == "vcs.modified" && s.Value == "true":
-					modified = ", modified"
-				}
-			}
-			fmt.Fprintf(c.App.Writer, "netdev-hook %s (commit %s%s, %s)\n", info.Main.Version, commit, modified, info.GoVersion)
-			return nil
+			_, err := fmt.Fprintln(c.App.Writer, "netdev-hook "+buildinfo.Version())
+			return err
 		},
 	}
 }
